@@ -21,7 +21,7 @@ from parlmesh.types import EnvironmentSpec
 from parlmesh.v1 import experience_service_pb2, metrics_service_pb2, model_service_pb2, training_service_pb2
 
 from .config import MEBIBYTE, LearnerConfig, TrainingConfig
-from .experience import Admission, Bounds, ExperienceQueue, TrajectorySchema
+from .experience import Bounds, ExperienceQueue, TrajectorySchema
 from .experience.rollout_demand import shares
 from .federation.federations import Federations
 from .federation.servicer import FederationServicer
@@ -94,15 +94,13 @@ def _build_run(
     trainer = trainer_for(
         training, policy, environment, plugins.algorithms, max_policy_lag=max_policy_lag, ranked=ranked
     )
-    admission = Admission(
+    queue = ExperienceQueue(
         config.run_id,
         schema,
+        max_queued=config.experience.max_queued_trajectories,
         max_policy_lag=max_policy_lag,
         first_version=versions.first,
         run_uid=versions.uid,
-    )
-    queue = ExperienceQueue(
-        admission, max_queued=config.experience.max_queued_trajectories, max_policy_lag=max_policy_lag
     )
     settings = effective(training)
     tracker = open_tracker(config.tracking.wandb, config.run_id, config.run_dir, settings)

@@ -18,7 +18,7 @@ PHASES = Phases(
         "gate.parse": "decode",
         "trajectories.trajectory_from_request": "decode",
         "trajectories.trajectory_from_proto": "decode",
-        "trajectory_admission.admit": "check",
+        "queue._check": "check",
         "experience_servicer._read": "receipts",
         "experience_servicer.UploadTrajectories": "receipts",
         "training_loop.publish": "publish",

@@ -47,9 +47,7 @@ class LiveRun:
                 ),
                 league=run.league,
             )
-            run.queue.admission.asked = self._fleet.check
-            run.queue.admission.came = self._fleet.came
-            run.on_admitted = self._fleet.delivered
+            run.queue.asked = self._fleet.asked
 
     async def drive(self, *, paused: bool) -> None:
         """Returns when the run has ended; a run that was paused waits to be resumed."""

@@ -183,10 +183,9 @@ class Runs:
         entry = self._entries.get(run_id)
         return None if entry is None or entry.live is None else entry.live.run
 
-    def refuse(self, run_id: str, error: FleetError, sender: str) -> None:
+    def refuse(self, run: TrainingRun | None, error: FleetError, sender: str) -> None:
         """Counts a trajectory that could not even be read."""
         self.strikes.add(sender, error.reason, error.message)
-        run = self.training(run_id)
         if run is not None:
             run.queue.refuse(error)
         else:

@@ -97,7 +97,6 @@ class TrainingRun:
         # Set by the run's owner. `on_end` is called in the training thread, before the end is announced.
         self.on_change: Callable[[], None] = lambda: None
         self.on_end: Callable[[RunState, str], None] = lambda state, reason: None
-        self.on_admitted: Callable[[Trajectory], None] = lambda trajectory: None
         self.on_strike: Callable[[str, str, str], None] = lambda sender, reason, why: None
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -178,7 +177,6 @@ class TrainingRun:
             self.obstacles.note_refusal(error)
             raise
         else:
-            self.on_admitted(trajectory)
             self.obstacles.note_admission()
         finally:
             # Also when it was refused: another may have to be asked for.

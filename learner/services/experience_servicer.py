@@ -65,26 +65,25 @@ class ExperienceServicer(ExperienceServiceServicer):
         async for encoded in requests:
             request = trajectory_from_request(encoded)
             run = self._runs.training(request.message.run_id)
-            status = self._receive(run, request, node_id)
-            receipt = pb.UploadTrajectoriesResponse(sequence=request.message.sequence, status=status)
+            receipt = pb.UploadTrajectoriesResponse(sequence=request.message.sequence, status=status_pb2.Status())
+            try:
+                self._admit(run, request, node_id)
+            except FleetError as error:
+                receipt.status.CopyFrom(status_from_error(error))
             if run is not None:
                 receipt.policy_version, receipt.credits = run.progress.version, run.queue.room
             await receipts.put(receipt, together=request.receipts_together)
 
-    def _receive(self, run: TrainingRun | None, request: ReceivedTrajectory, node_id: str) -> status_pb2.Status:
+    def _admit(self, run: TrainingRun | None, request: ReceivedTrajectory, node_id: str) -> None:
         message = request.message
         try:
             trajectory = trajectory_from_proto(message, self._limits, node_id, request.columns)
         except FleetError as error:
-            self._runs.refuse(message.run_id, error, node_id or message.actor_id)
-            return status_from_error(error)
-        try:
-            if run is None:
-                self._runs.refuse_stray(trajectory.run_id)
-            run.receive(trajectory)
-        except FleetError as error:
-            return status_from_error(error)
-        return status_pb2.Status()
+            self._runs.refuse(run, error, node_id or message.actor_id)
+            raise
+        if run is None:
+            self._runs.refuse_stray(message.run_id)
+        run.receive(trajectory)
 
 
 class Receipts:

@@ -3,27 +3,25 @@
 import asyncio
 import math
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import grpc.aio
 
-from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput, PermissionDenied, Unavailable
+from parlmesh.errors import FleetError, InvalidInput, Unavailable
 from parlmesh.telemetry import get_logger
-from parlmesh.types import Array, Search, Trajectory
+from parlmesh.types import Array, Search
 from parlmesh.v1 import task_pb2 as pb
 from parlmesh.wire import payload_from_proto, payload_to_proto
 
 from .. import metrics
 from ..config import ExperienceConfig, TrainingConfig
-from ..experience.sender_strikes import UNASKED
+from ..experience.asked_rollouts import AskedRollouts
 from ..policies.league import League
 from .experience_source import Evaluation, MatchResult
 from .rollout_actors import RolloutActors
 from .rollout_failures import Failures
-from .rollout_pace import RolloutPace
 from .scheduler_client import Dispatcher
 
 log = get_logger("parlmesh.learner")
@@ -31,8 +29,6 @@ log = get_logger("parlmesh.learner")
 _KIND = "rollout"
 _LOOK_SECONDS = 10
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.01, 0.5
-# A trajectory may come long after its rollout was given up.
-_REMEMBERED_TASKS = 10_000
 # A rollout that was meant for one node is free again when that one does not take it.
 _NODE_SECONDS = 10.0
 # No fault of the rollout's.
@@ -73,28 +69,28 @@ class FleetSource:
         self._run_id = run_id
         self._run_uid = run_uid
         self._config = config
-        self._experience = experience
         self._listener = listener
         self._clock = clock
-        self._rollouts: set[str] = set()
-        # Whether each has delivered its trajectory.
-        self._asked: OrderedDict[str, bool] = OrderedDict()
-        # Those of which nothing came yet, good or bad.
-        self._unheard: set[str] = set()
         self._evaluations: dict[str, asyncio.Future[pb.Outcome]] = {}
         self._failures = Failures(config.max_failed_rollouts)
-        self._pace = RolloutPace(experience.rollout_timeout_seconds)
         self._actors = RolloutActors(channel, _KIND)
         self._look_soon = False
         self._last_failure = ""
         self._dispatcher = Dispatcher(channel, f"learner-{run_id}", self._settle, self._note_obstacle)
+        self.asked = AskedRollouts(
+            experience.rollout_timeout_seconds,
+            node_of=self._actors.node_of,
+            is_leftover=self._dispatcher.is_leftover,
+            forgive=self._failures.forgive,
+            clock=clock,
+        )
         # Actors that do not know of the run's uid: they are of an older release.
         self._old: set[str] = set()
 
     @property
     def outstanding(self) -> int:
         """Rollouts that have neither delivered nor ended."""
-        return len(self._rollouts)
+        return len(self.asked.outstanding)
 
     async def run(self) -> None:
         """Talks to the scheduler until cancelled."""
@@ -108,40 +104,7 @@ class FleetSource:
         await asyncio.sleep(min(_LONGEST_PAUSE_SECONDS, _PAUSE_SECONDS * self._failures.in_a_row))
         avoided = self._failures.avoided(self._clock()) | self._old
         specs = [self._rollout(min_version, self._actors.node_without(avoided)) for _ in range(count)]
-        names = self._dispatcher.submit(specs)
-        self._rollouts.update(names)
-        self._unheard.update(names)
-        self._pace.ask(names, self._clock())
-        self._asked.update((name, False) for name in names)
-        while len(self._asked) > max(_REMEMBERED_TASKS, 2 * len(self._rollouts)):
-            self._unheard.discard(self._asked.popitem(last=False)[0])
-
-    def came(self, task_id: str) -> None:
-        """A trajectory that speaks of this rollout is here, whatever becomes of it."""
-        self._unheard.discard(task_id)
-
-    def check(self, trajectory: Trajectory) -> None:
-        """Raises when a proven sender speaks for another, or of what nobody asked it for."""
-        if not trajectory.node_id:
-            return
-        owner = self._actors.node_of(trajectory.actor_id)
-        if owner not in ("", trajectory.node_id):
-            message = f"actor {trajectory.actor_id!r} is of node {owner!r}, and {trajectory.node_id!r} sent this"
-            raise PermissionDenied(message, reason="WRONG_NODE")
-        if self._dispatcher.is_leftover(trajectory.task_id):
-            message = f"the rollout {trajectory.task_id!r} was asked for before this learner was started again"
-            raise FailedPrecondition(message, reason="OLD_TASK")
-        if self._asked.get(trajectory.task_id, True):
-            what = "was delivered before" if trajectory.task_id in self._asked else "was not asked for by this learner"
-            raise FailedPrecondition(f"the rollout {trajectory.task_id!r} {what}", reason=UNASKED)
-
-    def delivered(self, trajectory: Trajectory) -> None:
-        """The trajectory of a rollout is here; its outcome may follow later."""
-        self._rollouts.discard(trajectory.task_id)
-        if trajectory.task_id in self._asked:
-            self._asked[trajectory.task_id] = True
-            self._pace.deliver(trajectory.task_id, self._clock())
-        self._failures.forgive(trajectory.actor_id)
+        self.asked.ask(self._dispatcher.submit(specs))
 
     async def evaluate(self, version: int, seed: int, seconds: float) -> Evaluation:
         """Submits one task, as urgent as rollouts, and waits for it; one that takes too long is taken back.
@@ -191,9 +154,9 @@ class FleetSource:
 
     async def close(self) -> None:
         """Takes back what nobody waits for any more."""
-        if self._rollouts:
-            await self._dispatcher.cancel(sorted(self._rollouts))
-            self._rollouts.clear()
+        if self.asked.outstanding:
+            await self._dispatcher.cancel(sorted(self.asked.outstanding))
+            self.asked.outstanding.clear()
 
     def _note_obstacle(self, _: str) -> None:
         """Only rollouts hold a run up: what else is refused costs itself."""
@@ -220,13 +183,11 @@ class FleetSource:
             if not evaluation.done():
                 evaluation.set_result(outcome)
             return
-        self._rollouts.discard(outcome.task_id)
-        if outcome.task_id in self._unheard:
-            self._unheard.discard(outcome.task_id)
+        if not self.asked.end(outcome.task_id):
             outcome = _kept_to_its_word(outcome)
         state, reason = pb.TaskState.Name(outcome.state).removeprefix("TASK_STATE_").lower(), outcome.failure.reason
         metrics.ROLLOUTS.labels("lost" if reason == "TASK_LOST" else state).inc()
-        if self._pace.end(outcome.task_id, timed_out=reason == "DEADLINE_EXCEEDED"):
+        if self.asked.pace.end(outcome.task_id, timed_out=reason == "DEADLINE_EXCEEDED"):
             self._was_slow(outcome)
         elif outcome.state not in (pb.TASK_STATE_SUCCEEDED, pb.TASK_STATE_CANCELLED) and reason not in _INNOCENT:
             self._failed(outcome)
@@ -286,7 +247,7 @@ class FleetSource:
         spec = pb.TaskSpec(
             kind=_KIND, payload=payload_to_proto(parameters), priority=pb.PRIORITY_BACKGROUND, max_attempts=1
         )
-        spec.run_timeout.FromNanoseconds(round(self._pace.limit * 1e9))
+        spec.run_timeout.FromNanoseconds(round(self.asked.pace.limit * 1e9))
         if node_id:
             spec.placement.node_id = node_id
             spec.queue_timeout.FromNanoseconds(round(_NODE_SECONDS * 1e9))

@@ -71,7 +71,7 @@ async def learner(tmp_path):
 
 
 async def test_a_good_trajectory_gets_a_receipt_and_is_queued(learner):
-    learner.live._fleet._rollouts.add("t")
+    learner.live._fleet.asked.outstanding.add("t")
     (receipt,) = await learner.upload(learner.trajectory())
     assert (receipt.sequence, receipt.status.code, receipt.policy_version, receipt.credits) == (1, 0, 1, 1023)
     assert len(learner.run.queue) == 1

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learner.experience import Admission, ExperienceQueue, TrajectorySchema
+from learner.experience import ExperienceQueue, TrajectorySchema
 from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput, ResourceExhausted
 from parlmesh.types import ActionSpec, EnvironmentSpec, EpisodeColumns, Fragment, Trajectory
 
@@ -29,12 +29,6 @@ def trajectory(sequence=1, *, version=5, actor="a", incarnation=1, run="r", frag
     return Trajectory(run, actor, incarnation, sequence, version, Fragment(fragment or columns(), []))
 
 
-def admission(lag=2):
-    return Admission(
-        "r", TrajectorySchema(SPEC, 0, trajectory_steps=3, num_envs=2), max_policy_lag=lag, first_version=3
-    )
-
-
 def test_actions_of_a_bounded_policy_lie_within_one():
     spec = EnvironmentSpec((4,), "float32", ActionSpec("continuous", low=(-2.0,), high=(2.0,)))
     bounded, free = (
@@ -48,7 +42,8 @@ def test_actions_of_a_bounded_policy_lie_within_one():
 
 
 def queue(lag=2, most=100):
-    return ExperienceQueue(admission(lag), max_queued=most, max_policy_lag=lag)
+    schema = TrajectorySchema(SPEC, 0, trajectory_steps=3, num_envs=2)
+    return ExperienceQueue("r", schema, max_queued=most, max_policy_lag=lag, first_version=3)
 
 
 def balanced(q):
@@ -149,12 +144,12 @@ def test_a_refused_trajectory_may_be_sent_again_when_it_is_mended():
 
 
 def test_a_number_long_past_the_window_is_not_taken_again():
-    gate = admission()
+    q = queue(most=20_000)
     for sequence in range(1, 20_000):
-        gate.admit(trajectory(sequence), 5)
+        q.put(trajectory(sequence), 5)
     for sequence in (1, 5_000, 19_999):
         with pytest.raises(FailedPrecondition):
-            gate.admit(trajectory(sequence), 5)
+            q.put(trajectory(sequence), 5)
 
 
 def test_a_full_queue_refuses_with_a_hint_and_the_limit():

@@ -108,7 +108,7 @@ async def test_a_run_fails_when_rollouts_fail_everywhere_and_no_trajectory_is_ta
         for turn in range(20):
             spec = await ask(source)
             if turn == 12:
-                source.delivered(Trajectory("run", "new", 1, 1, 1, Fragment({}, []), spec.task_id))
+                source.asked.deliver(Trajectory("run", "new", 1, 1, 1, Fragment({}, []), spec.task_id))
                 continue
             source._dispatcher._settle(failed(spec.task_id, "HANDLER_ERROR", f"boom {turn}", ("old", "new")[turn % 2]))
             clock.advance(1.0)
@@ -240,7 +240,7 @@ async def test_a_rollout_whose_trajectory_came_too_late_is_nobodys_failure():
     async with fleet() as (source, heard, _):
         for _ in range(10):
             spec = await ask(source)
-            source.came(spec.task_id)
+            source.asked.came(spec.task_id)
             source._dispatcher._settle(pb.Outcome(task_id=spec.task_id, state=pb.TASK_STATE_SUCCEEDED, actor_id="old"))
         assert heard.failed == []
 
@@ -248,13 +248,13 @@ async def test_a_rollout_whose_trajectory_came_too_late_is_nobodys_failure():
 async def test_who_holds_a_rollout_far_longer_than_others_rests_longer_each_time_and_no_run_fails_of_it():
     async with fleet(max_failed_rollouts=5) as (source, heard, clock):
         while (spec := await ask(source)).run_timeout.ToSeconds() == 60:
-            source.delivered(Trajectory("run", "new", 1, 1, 1, Fragment({}, []), spec.task_id))
+            source.asked.deliver(Trajectory("run", "new", 1, 1, 1, Fragment({}, []), spec.task_id))
         assert spec.run_timeout.ToSeconds() == 10
         for rest in (60.0, 120.0, 240.0):
             source._dispatcher._settle(failed(spec.task_id, "DEADLINE_EXCEEDED"))
             # A trajectory does not make it good.
             again = (await ask(source)).task_id
-            source.delivered(Trajectory("run", "old", 1, 1, 1, Fragment({}, []), again))
+            source.asked.deliver(Trajectory("run", "old", 1, 1, 1, Fragment({}, []), again))
             clock.advance(rest - 1.0)
             assert (await ask(source)).placement.node_id == "n2"
             clock.advance(2.0)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from learner.experience.trajectory_admission import TrajectorySchema
+from learner.experience.trajectory_schema import TrajectorySchema
 from parlmesh.algorithm_choice import policy_for, trainer_for
 from parlmesh.environments import environment_spec
 from parlmesh.environments.two_players import NEWEST, Opponent

@@ -1,14 +1,12 @@
-"""Whether a trajectory may be trained on. Every refusal names the column, the value and what is allowed."""
+"""What a trajectory of a run must look like. Every refusal names the column, the value and what is allowed."""
 
 import math
-from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from parlmesh.action_masks import allowed, packed_width
-from parlmesh.errors import FailedPrecondition, InvalidInput
+from parlmesh.errors import InvalidInput
 from parlmesh.types import (
     ACTION,
     ACTION_MASK,
@@ -25,13 +23,10 @@ from parlmesh.types import (
     Array,
     EnvironmentSpec,
     EpisodeColumns,
-    Trajectory,
+    Fragment,
     target_width,
 )
 
-# A retry comes within the few uploads an actor has in flight; what is older than this window was counted long ago.
-_WINDOW = 4_096
-_MAX_ACTORS = 100_000
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -161,93 +156,8 @@ def _check_targets(columns: dict[str, Array]) -> None:
         raise InvalidInput(message, reason="RANGE", tensor=TARGET_CHANCE)
 
 
-def _check_episodes(episodes: EpisodeColumns) -> None:
+def check_episodes(fragment: Fragment) -> None:
+    """InvalidInput when its episodes cannot be."""
+    episodes = EpisodeColumns.of(fragment.episodes)
     if len(episodes) and not (np.isfinite(episodes.returns).all() and episodes.steps.min() >= 0):
         raise InvalidInput("the episodes have returns that are not finite, or negative lengths", reason="EPISODES")
-
-
-def _origin_of(trajectory: Trajectory) -> tuple[str, str]:
-    """Nobody speaks for another node's actor, whatever it calls itself."""
-    return trajectory.node_id, trajectory.actor_id
-
-
-@dataclass(slots=True)
-class _Origin:
-    """The sequence numbers seen of one actor's newest life."""
-
-    incarnation: int
-    highest: int = 0
-    seen: set[int] = field(default_factory=set)
-
-
-class Admission:
-    """Checks identity, version and content, in this order; remembers only what it admitted."""
-
-    def __init__(
-        self, run_id: str, schema: TrajectorySchema, *, max_policy_lag: int, first_version: int, run_uid: str = ""
-    ) -> None:
-        self._run_id = run_id
-        self._run_uid = run_uid
-        self._schema = schema
-        self._max_lag = max_policy_lag
-        self._first_version = first_version
-        self._origins: OrderedDict[tuple[str, str], _Origin] = OrderedDict()
-        # Set by who asks for experience: raises when nobody asked for this.
-        self.asked: Callable[[Trajectory], None] = lambda trajectory: None
-        # Told of the task of every trajectory, before it is looked at.
-        self.came: Callable[[str], None] = lambda task_id: None
-
-    def admit(self, trajectory: Trajectory, newest_version: int) -> None:
-        """Raises, and changes nothing, when the trajectory must not be trained on."""
-        if trajectory.run_id != self._run_id:
-            message = f"run {trajectory.run_id!r} is not trained here; this learner trains {self._run_id!r}"
-            raise FailedPrecondition(message, reason="UNKNOWN_RUN")
-        self.came(trajectory.task_id)
-        # Empty from an actor that does not know of uids: its version decides.
-        if trajectory.run_uid and trajectory.run_uid != self._run_uid:
-            message = f"run {self._run_id!r} was started again since the policy of this trajectory was published"
-            raise FailedPrecondition(message, reason="OTHER_RUN")
-        self._check_version(trajectory.policy_version, newest_version)
-        self._check_origin(trajectory)
-        self.asked(trajectory)
-        self._schema.check(dict(trajectory.fragment.columns))
-        _check_episodes(EpisodeColumns.of(trajectory.fragment.episodes))
-        self._remember(trajectory)
-
-    def _check_version(self, version: int, newest: int) -> None:
-        if not self._first_version <= version <= newest:
-            message = f"policy version {version} is unknown; this learner published {self._first_version}..{newest}"
-            raise FailedPrecondition(message, reason="UNKNOWN_POLICY_VERSION", newest=newest)
-        if newest - version > self._max_lag:
-            message = (
-                f"trajectory of policy version {version} is {newest - version} versions old; "
-                f"the limit is {self._max_lag} (training.max_policy_lag)"
-            )
-            raise FailedPrecondition(message, reason="POLICY_LAG", newest=newest)
-
-    def _check_origin(self, trajectory: Trajectory) -> None:
-        origin = self._origins.get(_origin_of(trajectory))
-        if origin is None or trajectory.incarnation > origin.incarnation:
-            return
-        who = f"actor {trajectory.actor_id} incarnation {trajectory.incarnation}"
-        if trajectory.incarnation < origin.incarnation:
-            message = f"{who} was replaced by incarnation {origin.incarnation}"
-            # An actor whose clock went back comes again as the one after it.
-            raise FailedPrecondition(message, reason="OLD_INCARNATION", newest_incarnation=origin.incarnation)
-        if trajectory.sequence in origin.seen or trajectory.sequence <= origin.highest - _WINDOW:
-            raise FailedPrecondition(
-                f"trajectory {trajectory.sequence} of {who} was received before", reason="DUPLICATE_TRAJECTORY"
-            )
-
-    def _remember(self, trajectory: Trajectory) -> None:
-        key = _origin_of(trajectory)
-        origin = self._origins.get(key)
-        if origin is None or trajectory.incarnation > origin.incarnation:
-            origin = self._origins[key] = _Origin(trajectory.incarnation)
-        origin.seen.add(trajectory.sequence)
-        origin.highest = max(origin.highest, trajectory.sequence)
-        if len(origin.seen) > 2 * _WINDOW:
-            origin.seen = {sequence for sequence in origin.seen if sequence > origin.highest - _WINDOW}
-        self._origins.move_to_end(key)
-        if len(self._origins) > _MAX_ACTORS:
-            self._origins.popitem(last=False)

@@ -1,0 +1,93 @@
+import pytest
+
+from learner.experience.asked_rollouts import AskedRollouts, RolloutPace
+from parlmesh.errors import FleetError
+from parlmesh.types import Fragment, Trajectory
+
+
+def deliver(pace: RolloutPace, count: int, seconds: float) -> None:
+    for number in range(count):
+        pace.ask([str(number)], 0.0)
+        pace.deliver(str(number), seconds)
+
+
+def test_a_rollout_has_the_time_of_its_like_many_times_over_and_never_more_than_the_runs() -> None:
+    pace = RolloutPace(60.0)
+    deliver(pace, 15, 1.0)
+    assert pace.limit == 60.0
+    deliver(pace, 1, 1.0)
+    assert pace.limit == 20.0
+    deliver(pace, 64, 0.01)
+    assert pace.limit == 10.0
+    deliver(pace, 64, 5.0)
+    assert pace.limit == 60.0
+
+
+def test_where_all_have_become_slow_the_limit_grows_until_one_delivers() -> None:
+    pace = RolloutPace(60.0)
+    deliver(pace, 16, 0.01)
+    limits = []
+    for _ in range(5):
+        limits.append(pace.limit)
+        pace.ask(["slow"], 0.0)
+        assert pace.end("slow", timed_out=True) is (limits[-1] < 60.0)
+    assert limits == [10.0, 20.0, 40.0, 60.0, 60.0]
+    deliver(pace, 1, 0.01)
+    assert pace.limit == 10.0
+
+
+def test_what_was_never_asked_for_or_ended_otherwise_is_not_slow() -> None:
+    pace = RolloutPace(60.0)
+    deliver(pace, 16, 0.01)
+    pace.ask(["failed"], 0.0)
+    assert not pace.end("failed", timed_out=False)
+    assert not pace.end("unknown", timed_out=True)
+    assert pace.limit == 10.0
+
+
+def asked(**nodes: str) -> AskedRollouts:
+    return AskedRollouts(
+        60.0,
+        node_of=lambda actor_id: nodes.get(actor_id, ""),
+        is_leftover=lambda task_id: task_id.startswith("old"),
+        forgive=lambda actor_id: None,
+        clock=lambda: 0.0,
+    )
+
+
+def trajectory(task_id: str, node_id: str = "node") -> Trajectory:
+    return Trajectory("run", "actor", 1, 1, 1, Fragment({}, []), task_id, node_id=node_id)
+
+
+@pytest.mark.parametrize(
+    ("task_id", "node_id", "reason"),
+    [("other", "node", "UNASKED"), ("old-1", "node", "OLD_TASK"), ("asked", "another", "WRONG_NODE")],
+)
+def test_a_proven_sender_delivers_only_what_its_own_actor_was_asked_for(
+    task_id: str, node_id: str, reason: str
+) -> None:
+    rollouts = asked(actor="node")
+    rollouts.ask(["asked"])
+    rollouts.check(trajectory("asked"))
+    rollouts.check(trajectory(task_id, node_id=""))
+    with pytest.raises(FleetError) as refused:
+        rollouts.check(trajectory(task_id, node_id))
+    assert refused.value.reason == reason
+
+
+def test_a_rollout_delivers_once_and_is_outstanding_no_more() -> None:
+    rollouts = asked()
+    rollouts.ask(["a", "b"])
+    rollouts.deliver(trajectory("a"))
+    assert rollouts.outstanding == {"b"}
+    with pytest.raises(FleetError, match="'a' was delivered before"):
+        rollouts.check(trajectory("a"))
+
+
+def test_a_rollout_that_ends_and_of_which_nothing_came_is_told_from_others() -> None:
+    rollouts = asked()
+    rollouts.ask(["a", "b"])
+    rollouts.came("a")
+    assert rollouts.end("a")
+    assert not rollouts.end("b")
+    assert rollouts.outstanding == set()
