@@ -1,8 +1,7 @@
 """Between our types and the wire: `x_to_proto` and `x_from_proto`, nothing else. Sizes are checked first."""
 
-from .field_scan import take_out
 from .payloads import payload_from_proto, payload_to_proto, struct_from_proto, struct_to_proto
-from .tensors import TensorLimits, field_head, tensor_from_proto, tensor_to_proto, tensors_from_proto
+from .tensors import TensorLimits, field_head, take_out, tensor_from_proto, tensor_to_proto, tensors_from_proto
 from .trajectories import (
     EncodedTrajectory,
     ReceivedTrajectory,

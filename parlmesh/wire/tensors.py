@@ -1,4 +1,4 @@
-"""The one tensor codec: raw little-endian bytes in C order."""
+"""The one tensor codec: raw little-endian bytes in C order, written and read in place without copies."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -11,8 +11,7 @@ from parlmesh.blobs import Reference, check_name
 from parlmesh.errors import InvalidInput, ResourceExhausted
 from parlmesh.types import Array
 from parlmesh.v1 import tensor_pb2 as pb
-from parlmesh.wire.field_scan import take_out
-from parlmesh.wire.varint import varint
+from parlmesh.wire.varint import read_varint, varint
 
 _DTYPES: Mapping[int, np.dtype] = {
     pb.DATA_TYPE_BOOL: np.dtype(np.bool_),
@@ -29,6 +28,8 @@ _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 _DATA = pb.Tensor.DESCRIPTOR.fields_by_name["data"].number
 _PADDING = pb.Tensor.DESCRIPTOR.fields_by_name["padding"].number
 _ALIGNMENT = 8
+# The kinds of fields that protobuf has.
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _LONGEST_KEPT_HEAD = 512
 
 
@@ -70,6 +71,46 @@ def tensor_to_parts(field: int, name: str, array: Array, position: int) -> tuple
 def field_head(number: int, length: int) -> bytes:
     """Tag and length of a length-delimited field, as protobuf writes them."""
     return varint(number << 3 | 2) + varint(length)
+
+
+def take_out(message: bytes | memoryview, number: int) -> tuple[bytes, list[memoryview]]:
+    """The message without its length-delimited fields of this number, and those fields, as views: large ones are not
+    copied when the rest is parsed."""
+    try:
+        return _divide(memoryview(message), number)
+    except ValueError:
+        raise InvalidInput(f"a message of {len(message)} bytes cannot be parsed", reason="MALFORMED_MESSAGE") from None
+
+
+def _divide(view: memoryview, number: int) -> tuple[bytes, list[memoryview]]:
+    end, position, start = len(view), 0, 0
+    kept: list[memoryview] = []
+    found: list[memoryview] = []
+    while position < end:
+        begin = position
+        tag, position = read_varint(view, position)
+        kind = tag & 7
+        if kind == _LENGTH:
+            length, position = read_varint(view, position)
+            if length > end - position:
+                raise ValueError("malformed")
+            if tag >> 3 == number:
+                kept.append(view[start:begin])
+                start = position + length
+                found.append(view[position:start])
+            position += length
+        elif kind == _VARINT:
+            _, position = read_varint(view, position)
+        elif kind == _FIXED64:
+            position += 8
+        elif kind == _FIXED32:
+            position += 4
+        else:
+            raise ValueError("malformed")
+    if position != end:
+        raise ValueError("malformed")
+    kept.append(view[start:])
+    return b"".join(kept), found
 
 
 # The columns of a run have the same names, types and shapes from trajectory to trajectory.
