@@ -66,7 +66,7 @@ def test_metrics_of_other_deployments_are_refused(world, tmp_path):
     (tmp_path / "m.csv").write_text("deployment,replicas,requests_per_second,latency_ms\nshop,1,1,1\n")
     answer = run("fit", tmp_path / "fitted.yaml", "--config", world, "--csv", tmp_path / "m.csv")
     assert isinstance(answer.exception, FleetError)
-    assert "no metrics of web; they have shop" in answer.exception.message
+    assert "no metrics for web; found shop" in answer.exception.message
     assert not (tmp_path / "fitted.yaml").exists()
 
 
