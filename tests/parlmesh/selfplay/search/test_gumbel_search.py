@@ -163,5 +163,5 @@ def test_simulations_are_shared_out_by_halving():
 
 
 def test_a_policy_without_values_cannot_search():
-    with pytest.raises(InvalidInput, match="judges positions"):
+    with pytest.raises(InvalidInput, match="evaluates positions"):
         judge_of(object())  # type: ignore[arg-type]
