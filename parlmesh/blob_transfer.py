@@ -3,6 +3,7 @@
 import asyncio
 import os
 import secrets
+import time
 from collections.abc import AsyncIterator, Iterable
 from functools import partial
 from hashlib import sha256
@@ -60,7 +61,7 @@ class Exchange:
         for reference in references:
             check_name(reference.name)
             if folder.size(reference.name) == reference.nbytes:
-                os.utime(folder.file(reference.name))
+                _use(folder.file(reference.name))
                 continue
             task = self._fetching.get(reference.name)
             if task is None:
@@ -172,9 +173,14 @@ def _cache_folder(address: str) -> Path:
     return folder
 
 
+def _use(file: Path) -> None:
+    """The time of the writing stays: readers who have checked the bytes know them by it."""
+    os.utime(file, ns=(time.time_ns(), file.stat().st_mtime_ns))
+
+
 def _make_room(folder: Path, most_bytes: int) -> None:
     """Those that were used the longest ago go first; who has one mapped keeps it."""
-    files = sorted(((entry.stat(), entry) for entry in folder.iterdir()), key=lambda pair: pair[0].st_mtime)
+    files = sorted(((entry.stat(), entry) for entry in folder.iterdir()), key=lambda pair: pair[0].st_atime)
     held = sum(found.st_size for found, _ in files)
     for found, file in files:
         if held <= most_bytes:

@@ -16,6 +16,8 @@ from google.protobuf.message import DecodeError
 
 from parlmesh.blobs import MARK, BlobFolder, check_name
 from parlmesh.blobs.folder import usable_bytes
+from parlmesh.blobs.spares import SPARES
+from parlmesh.blobs.stock import Stock
 from parlmesh.blobs.store import PROOF
 from parlmesh.errors import FleetError, InvalidInput, NotFound, ResourceExhausted
 from parlmesh.security import Identity
@@ -40,6 +42,8 @@ _LIST_SECONDS = 30.0
 _RETRY_SECONDS = 0.2
 # The writer that clients of the whole fleet are.
 _CLIENTS = "c"
+# Of the folder itself, whatever blobs there are.
+_ITS_OWN = {PROOF, LOCK, SPARES}
 
 
 @dataclass(slots=True)
@@ -62,6 +66,7 @@ class BlobLedger:
         self._strangers = strangers
         self._clock = clock
         self.folder = BlobFolder(folder)
+        self.stock = Stock(folder, most_bytes=config.spare_bytes, seconds=config.lease_seconds, clock=clock)
         self.proof = secrets.token_hex(16)
         self._claim: int | None = None
         self._blobs: dict[str, _Blob] = {}
@@ -100,6 +105,7 @@ class BlobLedger:
         sweep(folder.parent)
         (folder / PROOF).write_text(self.proof)
         self._limit = min(self._config.max_bytes, usable_bytes(folder))
+        self.stock.open()
         until = self._clock() + self._config.retention_seconds
         for name, size in self._files():
             self._add(name, size, until)
@@ -112,6 +118,7 @@ class BlobLedger:
 
     def close(self, *, forget: bool) -> None:
         """`forget`: the tasks end with this process, and so do their blobs. A folder of nothing is left to nobody."""
+        self.stock.close()
         kept = list(self._files())
         if forget or not kept:
             for name, _ in kept:
@@ -276,7 +283,9 @@ class BlobLedger:
         if now < self._next_sweep:
             return
         self._next_sweep = now + _SWEEP_SECONDS
+        self.stock.sweep()
         metrics.BLOB_BYTES.set(self.bytes)
+        metrics.BLOB_SPARE_BYTES.set(self.stock.bytes)
         for name, blob in list(self._blobs.items()):
             self._remove_if_free(name, blob, now)
         if now >= self._next_listing:
@@ -293,6 +302,7 @@ class BlobLedger:
 
     def _count(self, writer: str, size: int) -> None:
         self.bytes += size
+        self.stock.shrink(self._limit - self.bytes)
         self._written[writer] += size
         if not self._written[writer]:
             del self._written[writer]
@@ -310,13 +320,13 @@ class BlobLedger:
         if not blob.users and blob.kept_until <= now and blob.task_id not in self._needed:
             del self._blobs[name]
             self._count(check_name(name)[0], -blob.size)
-            self.folder.remove(name)
+            self.stock.add(self.folder.file(name), blob.size)
             metrics.BLOBS_REMOVED.labels(reason).inc()
 
     def _remove_untold(self) -> None:
         oldest = time.time() - self._config.retention_seconds
         for entry in os.scandir(self.folder.path):
-            if MARK + entry.name not in self._blobs and entry.name != PROOF:
+            if MARK + entry.name not in self._blobs and entry.name not in _ITS_OWN:
                 try:
                     if entry.stat(follow_symlinks=False).st_mtime < oldest:
                         Path(entry.path).unlink()

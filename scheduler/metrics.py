@@ -57,6 +57,9 @@ UNREADABLE_RECORDS = Counter(
 )
 
 BLOB_BYTES = Gauge("parlmesh_scheduler_blob_bytes", "Bytes of large arrays that are kept beside the tasks.")
+BLOB_SPARE_BYTES = Gauge(
+    "parlmesh_scheduler_blob_spare_bytes", "Bytes of files of removed large arrays that wait to be written again."
+)
 BLOBS_REMOVED = Counter(
     "parlmesh_scheduler_blobs_removed_total",
     "Large arrays that were removed: needed no more, for room, or never named by a task.",

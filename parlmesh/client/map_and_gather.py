@@ -75,6 +75,8 @@ class Window:
         self._deadline = deadline
         self._alarm: asyncio.TimerHandle | None = None
         self._expired = False
+        self._filling: asyncio.Task[None] | None = None
+        self._error: Exception | None = None
         # Worth a request of its own while the reader is still busy with earlier outcomes.
         self._enough = max(1, limit // 8)
         self.unanswered = 0
@@ -92,15 +94,27 @@ class Window:
 
         TimeoutError when the loop's time passes the deadline; `close` must follow.
         """
-        more = self._fill()
-        while more:
-            # The first are on their way while the next are encoded.
-            await asyncio.sleep(0)
-            more = self._fill()
-        if not self._ready and self.unanswered:
+        if self._filling is None and self._fill():
+            self._filling = asyncio.get_running_loop().create_task(self._fill_up())
+        while not self._ready and (self.unanswered or self._filling is not None):
             await self._settled()
+        if self._error is not None:
+            raise self._error
         ready, self._ready = self._ready, []
         return ready
+
+    async def _fill_up(self) -> None:
+        """Submits the rest slice by slice: the first are on their way, and may be back, while the next are encoded."""
+        try:
+            more = True
+            while more:
+                await asyncio.sleep(0)
+                more = self._fill()
+        except Exception as error:
+            self._error = error
+        finally:
+            self._filling = None
+            self._wake.set()
 
     async def _settled(self) -> None:
         if self._alarm is None:
@@ -109,7 +123,7 @@ class Window:
         if not self._expired:
             self._wake.clear()
             await self._wake.wait()
-        if not self._ready:
+        if self._expired and not self._ready:
             raise TimeoutError
 
     def _expire(self) -> None:
@@ -120,6 +134,8 @@ class Window:
         """Nobody will wait any more."""
         if self._alarm is not None:
             self._alarm.cancel()
+        if self._filling is not None:
+            self._filling.cancel()
 
     def release(self, count: int) -> None:
         """Makes room for that many more tasks."""

@@ -104,6 +104,56 @@ def test_files_that_no_task_ever_named_go_after_the_retention(ledger: BlobLedger
     assert young.exists()
 
 
+def test_what_belongs_to_the_folder_itself_never_goes(ledger: BlobLedger, clock: HandClock) -> None:
+    own = {entry.name for entry in ledger.folder.path.iterdir()}
+    for name in own:
+        os.utime(ledger.folder.path / name, (1.0, 1.0))
+    swept(ledger, clock, 60)
+    assert {entry.name for entry in ledger.folder.path.iterdir()} == own
+    assert len(own) == 3
+
+
+def test_files_of_removed_blobs_are_kept_to_be_written_again_while_blobs_leave_room(
+    tmp_path: Path, clock: HandClock
+) -> None:
+    ledger = BlobLedger(
+        CONFIG.model_copy(update={"max_bytes": 4 << 20, "spare_bytes": 2 << 20}), tmp_path / "blobs", clock
+    )
+    ledger.open(())
+
+    def given_up(fill: int) -> str:
+        reference = kept(ledger, fill, size=1 << 20)
+        ledger.ended([accept(ledger, task_with(reference, task_id=f"t{fill}"))])
+        assert ledger.hold_names([reference.name], 0, lambda name, task_id: True) == 1
+        return reference.name
+
+    name = given_up(1)
+    assert (ledger.bytes, ledger.stock.bytes, ledger.folder.size(name)) == (0, 1 << 20, -1)
+    with pytest.raises(NotFound):
+        ledger.check({name: 1 << 20})
+    before = kept(ledger, 2, size=1 << 20)
+    assert swept(ledger, clock, 2) == 1
+    assert ledger.stock.bytes == 0, "it is that file"
+    for fill in range(3, 9):
+        data = np.full(1 << 20, fill, np.uint8).data
+        name = name_of("c", "1", data)
+        ledger.folder.file(name).write_bytes(data)
+        ledger.keep(name, 1 << 20, 0.0)
+        ledger.hold_names([name], 0, lambda name, task_id: True)
+        assert ledger.stock.bytes <= 2 << 20
+    assert ledger.stock.bytes == 2 << 20
+    accept(ledger, task_with(before, task_id="one"))
+    accept(ledger, task_with(kept(ledger, 10, size=5 << 19), task_id="two"))
+    assert (ledger.bytes, ledger.stock.bytes) == (7 << 19, 0)
+    clock.advance(1)
+    ledger.close(forget=True)
+    assert not ledger.folder.path.exists()
+
+
+def test_a_process_of_a_release_that_locks_nothing_does_not_share_the_folder(ledger: BlobLedger) -> None:
+    assert not (ledger.folder.path / ".proof").exists()
+
+
 def test_what_is_unknown_forged_or_of_another_writer_is_refused(ledger: BlobLedger) -> None:
     there, gone = kept(ledger, 1), Reference(name_of("c", "1", b"?"), np.dtype(np.uint8), (400,))
     larger = Reference(there.name, np.dtype(np.float64), (400,))

@@ -1,0 +1,120 @@
+"""Files of removed blobs that wait to be written again: they have their memory already, and new memory costs more
+than the writing.
+
+Whoever looks at a blob holds a shared lock on its file, and whoever writes a spare needs the exclusive one. A spare has
+no blob's name, and is taken by a rename that only one process can win.
+"""
+
+import fcntl
+import os
+import secrets
+import time
+from collections.abc import Container
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+SPARES = ".spares"
+# Of those that fit; whoever still looks at the first ones has often only just begun.
+_TRIES = 8
+# A spare so many times larger than what is asked for is kept for something larger.
+_TOO_LARGE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Spare:
+    """A file of the stock; everything but its memory is in its name."""
+
+    name: str
+    since: float
+    """When it was added, by the clock of whoever keeps the stock."""
+    size: int
+    inode: int
+
+    @classmethod
+    def named(cls, name: str) -> "Spare":
+        milliseconds, size, inode = map(int, name.split("-"))
+        return cls(name, milliseconds / 1000, size, inode)
+
+
+class Spares:
+    """The stock of one folder, for all its processes. Where nobody has opened one there are none."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._path = folder / SPARES
+
+    def open(self) -> None:
+        """Begins a stock; what an earlier life left is removed."""
+        self._path.mkdir(mode=0o700, exist_ok=True)
+        self.clear()
+
+    def close(self) -> None:
+        """Removes all of it, whatever is added meanwhile."""
+        self.clear()
+        with suppress(OSError):
+            self._path.rmdir()
+
+    def clear(self) -> None:
+        for spare in self.all():
+            self.discard(spare)
+
+    def all(self) -> list[Spare]:
+        """The oldest first."""
+        try:
+            return [Spare.named(name) for name in sorted(os.listdir(self._path))]
+        except FileNotFoundError:
+            return []
+
+    def add(self, file: Path, now: float) -> int:
+        """The file of a blob, which is gone from now on; how many bytes it has."""
+        found = os.lstat(file)
+        file.rename(self._path / f"{int(now * 1000):015d}-{found.st_size}-{found.st_ino}")
+        return found.st_size
+
+    def take(self, size: int, file: Path, mapped: Container[int]) -> int | None:
+        """Makes a spare a file of that size, which nobody looks at: its descriptor, which holds the lock; or None.
+
+        Its bytes are what they were. `mapped`: inodes that are the best to get.
+        """
+        fitting = [spare for spare in reversed(self.all()) if size <= spare.size <= _TOO_LARGE * size]
+        for spare in sorted(fitting, key=lambda spare: spare.inode not in mapped)[:_TRIES]:
+            descriptor = self._taken(spare, file)
+            if descriptor is not None:
+                # It never grows: a page that cannot be had would end the process that writes to it.
+                os.ftruncate(descriptor, size)
+                now = time.time_ns()
+                os.utime(descriptor, ns=(now, now))
+                return descriptor
+        return None
+
+    def discard(self, spare: Spare) -> None:
+        """Gives its memory back at once, although processes may have it mapped; not of one that somebody looks at."""
+        file = private_file(self._folder)
+        descriptor = self._taken(spare, file)
+        if descriptor is not None:
+            os.ftruncate(descriptor, 0)
+            os.close(descriptor)
+        else:
+            file = self._path / spare.name
+        file.unlink(missing_ok=True)
+
+    def _taken(self, spare: Spare, file: Path) -> int | None:
+        """Nobody locks what is still in the stock: that could be a blob again by now, and its readers would fail."""
+        try:
+            os.rename(self._path / spare.name, file)
+        except FileNotFoundError:
+            return None
+        descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            os.rename(file, self._path / spare.name)
+            return None
+        return descriptor
+
+
+def private_file(folder: Path) -> Path:
+    """A name that is no blob's; what a killed writer leaves under it is swept."""
+    return folder / f".{secrets.token_hex(8)}"
