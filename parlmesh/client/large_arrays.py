@@ -2,20 +2,22 @@
 
 import asyncio
 import secrets
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import finalize
 
 from parlmesh.blob_transfer import Exchange
 from parlmesh.blobs import Reference
-from parlmesh.errors import FailedPrecondition
+from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.types import Array
 from parlmesh.v1 import task_pb2 as pb
 from parlmesh.wire.payloads import references_in
 
 from .task_request import TaskRequest
+
+Numbered: TypeAlias = tuple[int, TaskRequest]
 
 
 class Arrays:
@@ -28,6 +30,8 @@ class Arrays:
         self._uses: dict[str, int] = {}
         self._puts: dict[str, int] = {}
         self._results: set[str] = set()
+        self._free: set[str] = set()
+        self._pen = asyncio.Lock()
         # Names must not meet those of another client: each gives up its own.
         self._life = secrets.token_hex(6)
         self._loop = asyncio.get_running_loop()
@@ -42,6 +46,35 @@ class Arrays:
                 self._uses[name] = self._uses.get(name, 0) + 1
         return request if tensors is request.tensors else replace(request, tensors=tensors)
 
+    @asynccontextmanager
+    async def written(self, requests: Sequence[Numbered]) -> AsyncIterator[list[Numbered]]:
+        """Many requests, their arrays written by a thread. The block submits them."""
+        async with self._writing():
+            yield await asyncio.to_thread(lambda: [(index, self._written(request)) for index, request in requests])
+
+    def _written(self, request: TaskRequest) -> TaskRequest:
+        if not isinstance(request, TaskRequest) or not request.tensors:
+            return request
+        try:
+            return replace(request, tensors=self.exchange.blobs.kept(request.tensors, self._life))
+        except InvalidInput:
+            return request  # is refused when it is submitted, by name
+
+    @asynccontextmanager
+    async def _writing(self) -> AsyncIterator[None]:
+        """One at a time. An array that is there already is not written, so none is given up until this one is used."""
+        try:
+            async with self._pen:
+                yield
+        finally:
+            self._give_up(())
+
+    def _give_up(self, names: Iterable[str]) -> None:
+        self._free.update(names)
+        if not self._pen.locked():
+            free, self._free = self._free, set()
+            self.exchange.give_up(name for name in free if name not in self._uses and name not in self._puts)
+
     def ended(self, task_id: str, outcome: pb.Outcome | None) -> None:
         """Gives up what no other task uses, except what came back as the result."""
         answered = {tensor.blob for tensor in outcome.result.tensors} if outcome is not None else set()
@@ -50,19 +83,20 @@ class Arrays:
             self._uses[name] -= 1
             if not self._uses[name]:
                 del self._uses[name]
-                if name not in answered and name not in self._puts:
+                if name not in answered:
                     free.append(name)
-        self.exchange.give_up(free)
+        self._give_up(free)
 
     async def put(self, array: Array) -> Reference:
         """Keeps an array on the fleet for as long as the reference is held."""
         blobs = self.exchange.blobs
-        reference = await asyncio.to_thread(blobs.keep, array, self._life)
+        async with self._writing():
+            reference = await asyncio.to_thread(blobs.keep, array, self._life)
+            name = reference.name
+            self._puts[name] = self._puts.get(name, 0) + 1
+            finalize(reference, self._soon, self._forget, name).atexit = False
         await self.exchange.upload([reference])
-        name = reference.name
-        self._puts[name] = self._puts.get(name, 0) + 1
         await self.exchange.tell(reference)
-        finalize(reference, self._soon, self._forget, name).atexit = False
         return reference
 
     async def renew(self) -> None:
@@ -90,7 +124,7 @@ class Arrays:
         names = [each.name for each in references if each.name not in self._puts and each.name not in self._uses]
         if names:
             self._results.difference_update(names)
-            self._soon(self.exchange.give_up, names)
+            self._soon(self._give_up, names)
 
     def release_with(self, holder: Any, references: Sequence[Reference]) -> None:
         """The same once an object is gone: as long as it is there, its result may be an argument."""
@@ -100,14 +134,13 @@ class Arrays:
 
     async def close(self) -> None:
         """Gives up everything; arrays that were opened stay what they are."""
-        await self.exchange.close([*self._uses, *self._puts, *self._results])
+        await self.exchange.close([*self._uses, *self._puts, *self._results, *self._free])
 
     def _forget(self, name: str) -> None:
         self._puts[name] -= 1
         if not self._puts[name]:
             del self._puts[name]
-            if name not in self._uses:
-                self.exchange.give_up([name])
+            self._give_up([name])
 
     def _soon(self, call: Any, *arguments: Any) -> None:
         with suppress(RuntimeError):  # the loop has ended, and with it what it held

@@ -4,7 +4,7 @@ import asyncio
 import heapq
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -53,6 +53,8 @@ _SLICE = 256
 """Tasks that are encoded at once before those that wait to be written get their turn."""
 _SLICE_BYTES = 4 << 20
 """The same of their arrays: while the next are written, actors have the first."""
+_LARGE_BYTES = 512 << 10
+"""Arrays of a slice that a thread writes, because the event loop has better things to do."""
 
 
 class Submits(Protocol):
@@ -60,6 +62,10 @@ class Submits(Protocol):
 
     def each(self, requests: Iterable[tuple[int, TaskRequest]], sink: Sink) -> None:
         """Answers every index with one outcome at the sink."""
+        ...
+
+    async def each_large(self, requests: Sequence[tuple[int, TaskRequest]], sink: Sink) -> None:
+        """The same, when their arrays have been written."""
         ...
 
 
@@ -94,27 +100,13 @@ class Window:
 
         TimeoutError when the loop's time passes the deadline; `close` must follow.
         """
-        if self._filling is None and self._fill():
-            self._filling = asyncio.get_running_loop().create_task(self._fill_up())
-        while not self._ready and (self.unanswered or self._filling is not None):
+        self._fill()
+        while not self._ready and self._error is None and (self.unanswered or self._filling is not None):
             await self._settled()
         if self._error is not None:
             raise self._error
         ready, self._ready = self._ready, []
         return ready
-
-    async def _fill_up(self) -> None:
-        """Submits the rest slice by slice: the first are on their way, and may be back, while the next are encoded."""
-        try:
-            more = True
-            while more:
-                await asyncio.sleep(0)
-                more = self._fill()
-        except Exception as error:
-            self._error = error
-        finally:
-            self._filling = None
-            self._wake.set()
 
     async def _settled(self) -> None:
         if self._alarm is None:
@@ -143,36 +135,70 @@ class Window:
         if self._room >= self._enough:
             self._fill()
 
-    def _fill(self) -> bool:
-        """Submits what there is room for, at most a slice; whether there may be more."""
+    def _fill(self) -> None:
+        """Submits a slice; what has large arrays, and what is left, while outcomes come."""
+        if self._filling is not None:
+            return
+        slice_ = self._slice()
+        if not slice_.has_large:
+            self._submit(slice_)
+        if slice_.has_large or slice_.more:
+            self._filling = asyncio.get_running_loop().create_task(self._fill_up(slice_))
+
+    async def _fill_up(self, slice_: "_Slice") -> None:
+        """The first are on their way, and may be back, while the next are encoded."""
+        try:
+            if slice_.has_large:
+                await self._submissions.each_large(slice_.requests, self)
+            while slice_.more:
+                await asyncio.sleep(0)
+                slice_ = self._slice()
+                if slice_.has_large:
+                    await self._submissions.each_large(slice_.requests, self)
+                else:
+                    self._submit(slice_)
+        except Exception as error:
+            self._error = error
+        finally:
+            self._filling = None
+            self._wake.set()
+
+    def _submit(self, slice_: "_Slice") -> None:
+        if slice_.requests:
+            self._submissions.each(slice_.requests, self)
+
+    def _slice(self) -> "_Slice":
+        """The next tasks there is room for."""
         requests = list(islice(self._requests, min(self._room, _SLICE))) if self._room > 0 else []
-        full = len(requests) == _SLICE
-        if any(getattr(request, "tensors", None) for _, request in requests):
-            count = _within_a_slice(requests)
-            if count < len(requests):
-                self._requests = chain(requests[count:], self._requests)
-                requests, full = requests[:count], True
-        self._room -= len(requests)
-        self.unanswered += len(requests)
-        if requests:
-            self._submissions.each(requests, self)
-        return full
+        count, size = _within_a_slice(requests)
+        more = len(requests) == _SLICE or count < len(requests)
+        if count < len(requests):
+            self._requests = chain(requests[count:], self._requests)
+        self._room -= count
+        self.unanswered += count
+        return _Slice(requests[:count], more, size >= _LARGE_BYTES)
 
 
-def _has_arrays(request: object) -> bool:
-    # What is no request is refused later, by name.
-    return isinstance(request, TaskRequest) and bool(request.tensors)
+class _Slice(NamedTuple):
+    """Tasks that are submitted together."""
+
+    requests: list[tuple[int, TaskRequest]]
+    more: bool
+    """Whether there may be others that there is room for."""
+    has_large: bool
+    """Whether their arrays are better written by a thread."""
 
 
-def _within_a_slice(requests: Sequence[tuple[int, TaskRequest]]) -> int:
-    """How many of them, one at least, until their arrays are enough for a slice."""
+def _within_a_slice(requests: Sequence[tuple[int, TaskRequest]]) -> tuple[int, int]:
+    """How many of them, one at least, until their arrays are enough for a slice; the bytes of these."""
     size = 0
     for count, (_, request) in enumerate(requests, 1):
-        if _has_arrays(request):
+        # What is no request is refused later, by name.
+        if isinstance(request, TaskRequest) and request.tensors:
             size += sum(each.nbytes for each in request.tensors.values() if isinstance(each, np.ndarray))
-        if size >= _SLICE_BYTES:
-            return count
-    return len(requests)
+            if size >= _SLICE_BYTES:
+                return count, size
+    return len(requests), size
 
 
 IN_FLIGHT = 1500

@@ -122,6 +122,15 @@ class Submissions:
         if parcel.tasks:
             self._outgoing.put(parcel)
 
+    async def each_large(self, requests: Sequence[tuple[int, TaskRequest]], sink: Sink) -> None:
+        """The same of tasks with large arrays, which a thread writes."""
+        arrays = self._pending.arrays
+        if arrays is None:
+            self.each(requests, sink)
+            return
+        async with arrays.written(requests) as written:
+            self.each(written, sink)
+
     async def whole(self, requests: Sequence[TaskRequest], sink: Sink) -> list[str]:
         """The ids, once the scheduler has accepted all; an error when it has accepted none."""
         self._calls.check()

@@ -1,6 +1,6 @@
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from parlmesh.client import Outcome, TaskRequest
 from parlmesh.client.connection.pending_outcomes import Sink
 from parlmesh.client.map_and_gather import Window
+from parlmesh.testing import wait_until_async
 from parlmesh.v1 import task_pb2 as pb
 
 FAR = 1e12
@@ -22,12 +23,18 @@ class Fleet:
         self.unfinished: list[int] = []
         self.most = 0
         self.batches: list[int] = []
+        self.written = asyncio.Semaphore(0)
+        """Slices of large arrays."""
 
     def each(self, requests: Iterable[tuple[int, TaskRequest]], sink: Sink) -> None:
         indices = [index for index, _ in requests]
         self.unfinished += indices
         self.batches.append(len(indices))
         self.most = max(self.most, len(self.unfinished))
+
+    async def each_large(self, requests: Sequence[tuple[int, TaskRequest]], sink: Sink) -> None:
+        await self.written.acquire()
+        self.each(requests, sink)
 
     def end(self, sink: Sink, index: int) -> None:
         self.unfinished.remove(index)
@@ -72,16 +79,32 @@ async def test_a_straggler_holds_up_nothing_but_itself() -> None:
     assert window.unanswered == 1
 
 
-async def test_the_first_of_many_large_arrays_is_on_its_way_while_the_next_are_written() -> None:
+async def test_the_first_of_many_large_arrays_are_back_while_the_next_are_written() -> None:
     fleet = Fleet()
     large = TaskRequest("noop", tensors={"x": np.zeros(3 << 20, np.uint8)})
     window = Window(fleet, enumerate([large] * 9), 100, FAR)
     taking = asyncio.ensure_future(window.take())
-    await asyncio.sleep(0)
+    fleet.written.release()
+    await wait_until_async(lambda: fleet.batches, 60)
     assert fleet.batches == [2], "two arrays of 3 MiB are a slice of 4 MiB"
     fleet.end(window, 0)
     assert [outcome.index for outcome in await taking] == [0]
+    # Nor does a reader that is busy with the first hold the others up.
+    for _ in range(4):
+        fleet.written.release()
+    await wait_until_async(lambda: sum(fleet.batches) == 9, 60)
     assert fleet.batches == [2, 2, 2, 2, 1]
+    window.close()
+
+
+async def test_requests_that_fail_while_the_first_are_under_way_end_the_wait() -> None:
+    def failing() -> Iterable[tuple[int, TaskRequest]]:
+        yield from enumerate([TaskRequest("noop")] * 300)
+        raise LookupError("no more of them")
+
+    window = Window(Fleet(), iter(failing()), 1000, FAR)
+    with pytest.raises(LookupError, match="no more of them"):
+        await window.take()
 
 
 async def test_a_reader_that_is_still_busy_gets_the_next_tasks_out() -> None:
