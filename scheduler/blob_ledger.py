@@ -15,7 +15,7 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from parlmesh.blobs import MARK, BlobFolder, check_name
-from parlmesh.blobs.folder import usable_bytes
+from parlmesh.blobs.folder import is_shared_memory, usable_bytes
 from parlmesh.blobs.spares import SPARES
 from parlmesh.blobs.stock import Stock
 from parlmesh.blobs.store import PROOF
@@ -66,7 +66,7 @@ class BlobLedger:
         self._strangers = strangers
         self._clock = clock
         self.folder = BlobFolder(folder)
-        self.stock = Stock(folder, most_bytes=config.spare_bytes, seconds=config.lease_seconds, clock=clock)
+        self.stock = Stock(folder, seconds=config.lease_seconds, clock=clock)
         self.proof = secrets.token_hex(16)
         self._claim: int | None = None
         self._blobs: dict[str, _Blob] = {}
@@ -105,7 +105,7 @@ class BlobLedger:
         sweep(folder.parent)
         (folder / PROOF).write_text(self.proof)
         self._limit = min(self._config.max_bytes, usable_bytes(folder))
-        self.stock.open()
+        self.stock.open(self._config.spare_bytes if is_shared_memory(folder) else 0)
         until = self._clock() + self._config.retention_seconds
         for name, size in self._files():
             self._add(name, size, until)

@@ -135,8 +135,8 @@ class BlobConfig(Config):
     """Bytes of all blobs kept at once, and at most 80 % of their file system; a task that would exceed it is refused
     with a retry hint. Results that nobody has taken go before that, the oldest first."""
     spare_bytes: int = Field(default=1024**3, ge=0)
-    """Bytes of files of removed blobs that are kept to be written again, for `lease_seconds`; 0 = none. They count
-    towards nobody's limit, and go as soon as blobs need the room."""
+    """Bytes of files of removed blobs in /dev/shm that are kept to be written again, for `lease_seconds`; 0 = none.
+    They count towards nobody's limit, and go as soon as blobs need the room."""
     writer_share: float = Field(default=0.5, gt=0, le=1)
     """With security: share of that for the actors of one node, and for the clients of one namespace."""
     lease_seconds: float = Field(default=60.0, gt=0)

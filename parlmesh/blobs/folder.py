@@ -44,6 +44,11 @@ def usable_bytes(folder: Path) -> int:
     return int(found.f_blocks * found.f_frsize * _USABLE)
 
 
+def is_shared_memory(folder: Path) -> bool:
+    """Whether its files are memory: there, pages that were written once can be written again without fail."""
+    return _SHARED_MEMORY.is_dir() and folder.stat().st_dev == _SHARED_MEMORY.stat().st_dev
+
+
 class BlobFolder:
     """Writes whole files or nothing; what is read is checked against its name once, and stays mapped for a while."""
 

@@ -7,11 +7,14 @@ no blob's name, and is taken by a rename that only one process can win.
 
 import fcntl
 import os
+import re
 import secrets
+import stat
 import time
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 SPARES = ".spares"
@@ -19,6 +22,7 @@ SPARES = ".spares"
 _TRIES = 8
 # A spare so many times larger than what is asked for is kept for something larger.
 _TOO_LARGE = 2
+_NAME = re.compile(r"\d{15}-\d+-\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +65,14 @@ class Spares:
 
     def all(self) -> list[Spare]:
         """The oldest first."""
-        try:
-            return [Spare.named(name) for name in sorted(os.listdir(self._path))]
-        except FileNotFoundError:
-            return []
+        return [Spare.named(name) for name in self._names()]
 
     def add(self, file: Path, now: float) -> int:
-        """The file of a blob, which is gone from now on; how many bytes it has."""
+        """The file of a blob, which is gone from now on; how many bytes are kept of it."""
         found = os.lstat(file)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+            file.unlink()  # whoever gave it another name wants to keep what is in it
+            return 0
         file.rename(self._path / f"{int(now * 1000):015d}-{found.st_size}-{found.st_ino}")
         return found.st_size
 
@@ -77,8 +81,7 @@ class Spares:
 
         Its bytes are what they were. `mapped`: inodes that are the best to get.
         """
-        fitting = [spare for spare in reversed(self.all()) if size <= spare.size <= _TOO_LARGE * size]
-        for spare in sorted(fitting, key=lambda spare: spare.inode not in mapped)[:_TRIES]:
+        for spare in islice(self._fitting(size, mapped), _TRIES):
             descriptor = self._taken(spare, file)
             if descriptor is not None:
                 # It never grows: a page that cannot be had would end the process that writes to it.
@@ -98,6 +101,23 @@ class Spares:
         else:
             file = self._path / spare.name
         file.unlink(missing_ok=True)
+
+    def _names(self) -> list[str]:
+        try:
+            return sorted(filter(_NAME.fullmatch, os.listdir(self._path)))
+        except FileNotFoundError:
+            return []
+
+    def _fitting(self, size: int, mapped: Container[int]) -> Iterator[Spare]:
+        """The newest first: their bytes are likelier to be in the processor's caches."""
+        others = []
+        for spare in map(Spare.named, reversed(self._names())):
+            if size <= spare.size <= _TOO_LARGE * size:
+                if spare.inode in mapped:
+                    yield spare
+                else:
+                    others.append(spare)
+        yield from others
 
     def _taken(self, spare: Spare, file: Path) -> int | None:
         """Nobody locks what is still in the stock: that could be a blob again by now, and its readers would fail."""

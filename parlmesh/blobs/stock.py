@@ -1,6 +1,7 @@
 """How much is kept in stock: the scheduler adds what is removed and bounds it, writers take without a word."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from .spares import Spares
@@ -10,23 +11,25 @@ _LEAST_BYTES = 512 << 10
 # Writers list them all.
 _MOST_FILES = 256
 # Of old ones in one call: to give memory back takes time.
-_SWEPT_BYTES = 256 << 20
+_SWEPT_BYTES = 64 << 20
 
 
 class Stock:
     """Bounded in bytes, files and time; the oldest go first."""
 
-    def __init__(self, folder: Path, *, most_bytes: int, seconds: float, clock: Callable[[], float]) -> None:
+    def __init__(self, folder: Path, *, seconds: float, clock: Callable[[], float]) -> None:
         self._spares = Spares(folder)
-        self._most_bytes = most_bytes
+        self._most_bytes = 0
         self._seconds = seconds
         self._clock = clock
         self.bytes = 0
         """At most: what writers have taken is noticed when the stock seems full."""
         self._files = 0
 
-    def open(self) -> None:
-        if self._most_bytes:
+    def open(self, most_bytes: int) -> None:
+        """Keeps so much from now on; before, and with 0, it removes whatever it is given."""
+        self._most_bytes = most_bytes
+        if most_bytes:
             self._spares.open()
 
     def close(self) -> None:
@@ -38,11 +41,9 @@ class Stock:
         if not _LEAST_BYTES <= size <= self._most_bytes:
             file.unlink(missing_ok=True)
             return
-        try:
+        with suppress(FileNotFoundError):
             self.bytes += self._spares.add(file, self._clock())
-        except FileNotFoundError:
-            return
-        self._files += 1
+            self._files += 1
         self.shrink(self._most_bytes)
 
     def shrink(self, most_bytes: int) -> None:

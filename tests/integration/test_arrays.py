@@ -5,12 +5,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
 
 import parlmesh
+from parlmesh.blobs.spares import SPARES
 from parlmesh.client import PARLController, Placement, TaskRequest
 from parlmesh.errors import FleetError
 from parlmesh.testing import Process, free_port, wait_until_async
@@ -120,3 +122,22 @@ async def test_a_result_outlives_its_actor_and_the_scheduler_and_one_that_is_gon
             outcome = await controller.result("fails", timeout=60)
             assert isinstance(outcome.error, FleetError)
             assert outcome.error.reason == "BLOB_GONE"
+
+
+async def test_results_that_are_held_stay_what_they_are_while_files_are_written_again(tmp_path: Path) -> None:
+    with TemporaryDirectory(dir="/dev/shm") as place:
+        fleet = Fleet(tmp_path)
+        fleet.blobs = Path(place) / "blobs"
+        with fleet.scheduler(), fleet.actor("one"):
+            async with PARLController(fleet.address) as controller:
+                held: dict[int, Any] = {}
+                arguments = (np.full(1 << 17, float(number)) for number in range(60))
+                number = 0
+                async for result in controller.map(grown, arguments):
+                    number += 1
+                    assert (result == number).all()
+                    if number % 10 == 0:
+                        held[number] = result
+                await wait_until_async(lambda: not fleet.files(), 60.0)
+                assert all((array == number).all() for number, array in held.items())
+            assert 0 < len(os.listdir(fleet.blobs / SPARES)) < 100, "of 120 arrays"

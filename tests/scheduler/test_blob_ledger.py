@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from parlmesh.blobs import BlobFolder, Blobs, Reference, name_of
+from parlmesh.blobs.spares import SPARES
 from parlmesh.errors import FleetError, InvalidInput, NotFound, ResourceExhausted
 from parlmesh.testing.clocks import HandClock
 from parlmesh.wire import payload_to_proto
+from scheduler import blob_ledger
 from scheduler.blob_ledger import BlobLedger
 from scheduler.config import BlobConfig
 from scheduler.core.task import Task, TaskState
@@ -105,6 +107,7 @@ def test_files_that_no_task_ever_named_go_after_the_retention(ledger: BlobLedger
 
 
 def test_what_belongs_to_the_folder_itself_never_goes(ledger: BlobLedger, clock: HandClock) -> None:
+    (ledger.folder.path / SPARES).mkdir(exist_ok=True)
     own = {entry.name for entry in ledger.folder.path.iterdir()}
     for name in own:
         os.utime(ledger.folder.path / name, (1.0, 1.0))
@@ -114,11 +117,11 @@ def test_what_belongs_to_the_folder_itself_never_goes(ledger: BlobLedger, clock:
 
 
 def test_files_of_removed_blobs_are_kept_to_be_written_again_while_blobs_leave_room(
-    tmp_path: Path, clock: HandClock
+    tmp_path: Path, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger = BlobLedger(
-        CONFIG.model_copy(update={"max_bytes": 4 << 20, "spare_bytes": 2 << 20}), tmp_path / "blobs", clock
-    )
+    monkeypatch.setattr(blob_ledger, "is_shared_memory", lambda folder: True)
+    config = CONFIG.model_copy(update={"max_bytes": 4 << 20, "spare_bytes": 2 << 20})
+    ledger = BlobLedger(config, tmp_path / "blobs", clock)
     ledger.open(())
 
     def given_up(fill: int) -> str:

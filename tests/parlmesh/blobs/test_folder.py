@@ -23,8 +23,8 @@ SIZE = 1 << 20
 
 @pytest.fixture
 def stock(tmp_path: Path) -> Stock:
-    made = Stock(tmp_path, most_bytes=16 * SIZE, seconds=60.0, clock=time.monotonic)
-    made.open()
+    made = Stock(tmp_path, seconds=60.0, clock=time.monotonic)
+    made.open(16 * SIZE)
     return made
 
 

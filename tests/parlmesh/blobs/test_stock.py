@@ -22,8 +22,8 @@ def clock() -> HandClock:
 
 @pytest.fixture
 def stock(tmp_path: Path, clock: HandClock) -> Stock:
-    made = Stock(tmp_path, most_bytes=4 * SIZE, seconds=60.0, clock=clock)
-    made.open()
+    made = Stock(tmp_path, seconds=60.0, clock=clock)
+    made.open(4 * SIZE)
     return made
 
 
@@ -103,8 +103,8 @@ def test_what_somebody_looks_at_goes_without_a_change(stock: Stock, tmp_path: Pa
 
 def test_it_is_emptied_at_its_end_and_at_its_beginning(stock: Stock, tmp_path: Path, clock: HandClock) -> None:
     removed(stock, tmp_path, 1)
-    again = Stock(tmp_path, most_bytes=SIZE, seconds=1.0, clock=clock)
-    again.open()
+    again = Stock(tmp_path, seconds=1.0, clock=clock)
+    again.open(SIZE)
     assert spares(tmp_path) == []
     removed(again, tmp_path, 2)
     again.close()
@@ -112,9 +112,20 @@ def test_it_is_emptied_at_its_end_and_at_its_beginning(stock: Stock, tmp_path: P
 
 
 def test_without_one_nothing_is_kept(tmp_path: Path, clock: HandClock) -> None:
-    none = Stock(tmp_path, most_bytes=0, seconds=1.0, clock=clock)
-    none.open()
+    none = Stock(tmp_path, seconds=1.0, clock=clock)
+    none.open(0)
     removed(none, tmp_path, 1)
     none.sweep()
     none.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_with_another_name_is_not_written_again(stock: Stock, tmp_path: Path) -> None:
+    file, copy = tmp_path / "file", tmp_path / "copy"
+    file.write_bytes(bytes(SIZE))
+    copy.hardlink_to(file)
+    stock.add(file, SIZE)
+    assert (file.exists(), spares(tmp_path), stock.bytes) == (False, [], 0)
+    (tmp_path / SPARES / "strange").touch()
+    stock.sweep()
+    assert copy.read_bytes() == bytes(SIZE)
