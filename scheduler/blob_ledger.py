@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from parlmesh.blobs import MARK, BlobFolder, check_name
 from parlmesh.blobs.folder import is_shared_memory, usable_bytes
-from parlmesh.blobs.spares import SPARES
+from parlmesh.blobs.spares import SPARES, private_files
 from parlmesh.blobs.stock import Stock
 from parlmesh.blobs.store import PROOF
 from parlmesh.errors import FleetError, InvalidInput, NotFound, ResourceExhausted
@@ -123,8 +123,10 @@ class BlobLedger:
         if forget or not kept:
             for name, _ in kept:
                 self.folder.remove(name)
-            for name in (PROOF, LOCK):
-                (self.folder.path / name).unlink(missing_ok=True)
+            # Nobody comes back to sweep what killed writers left.
+            unnamed = private_files(self.folder.path) if forget else []
+            for file in (*unnamed, self.folder.path / PROOF, self.folder.path / LOCK):
+                file.unlink(missing_ok=True)
             try:
                 self.folder.path.rmdir()
             except OSError as error:

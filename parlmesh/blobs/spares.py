@@ -22,6 +22,7 @@ SPARES = ".spares"
 _TRIES = 8
 # A spare so many times larger than what is asked for is kept for something larger.
 _TOO_LARGE = 2
+_PRIVATE = re.compile(r"\.[0-9a-f]{16}")
 _NAME = re.compile(r"\d{15}-\d+-\d+")
 
 
@@ -138,3 +139,8 @@ class Spares:
 def private_file(folder: Path) -> Path:
     """A name that is no blob's; what a killed writer leaves under it is swept."""
     return folder / f".{secrets.token_hex(8)}"
+
+
+def private_files(folder: Path) -> list[Path]:
+    """What writers have there at this moment, or left."""
+    return [folder / name for name in os.listdir(folder) if _PRIVATE.fullmatch(name)]

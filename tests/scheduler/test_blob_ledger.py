@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from parlmesh.blobs import BlobFolder, Blobs, Reference, name_of
-from parlmesh.blobs.spares import SPARES
+from parlmesh.blobs.spares import SPARES, private_file
 from parlmesh.errors import FleetError, InvalidInput, NotFound, ResourceExhausted
 from parlmesh.testing.clocks import HandClock
 from parlmesh.wire import payload_to_proto
@@ -222,6 +222,15 @@ def test_a_scheduler_that_ends_leaves_what_its_tasks_need_and_no_empty_folder(le
     assert ledger.folder.size(reference.name) == 400
     ledger.folder.remove(reference.name)
     ledger.close(forget=False)
+    assert not ledger.folder.path.exists()
+
+
+def test_a_scheduler_whose_tasks_end_with_it_leaves_nothing_not_even_what_killed_writers_left(
+    ledger: BlobLedger,
+) -> None:
+    kept(ledger, 1)
+    private_file(ledger.folder.path).write_bytes(b"half of a blob")
+    ledger.close(forget=True)
     assert not ledger.folder.path.exists()
 
 
