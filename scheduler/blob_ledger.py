@@ -53,6 +53,8 @@ class _Blob:
     users: int = 0
     task_id: str = ""
     """Whose result it is."""
+    inherited: bool = False
+    """From an earlier life, perhaps of a release whose readers lock nothing: its file is not written again."""
 
 
 class BlobLedger:
@@ -108,7 +110,7 @@ class BlobLedger:
         self.stock.open(self._config.spare_bytes if is_shared_memory(folder) else 0)
         until = self._clock() + self._config.retention_seconds
         for name, size in self._files():
-            self._add(name, size, until)
+            self._add(name, size, until).inherited = True
         # There may be a million, and a takeover waits for it.
         for task in [task for task in tasks if task.state < SUCCEEDED and _MARK in task.body]:
             try:
@@ -322,7 +324,10 @@ class BlobLedger:
         if not blob.users and blob.kept_until <= now and blob.task_id not in self._needed:
             del self._blobs[name]
             self._count(check_name(name)[0], -blob.size)
-            self.stock.add(self.folder.file(name), blob.size)
+            if blob.inherited:
+                self.folder.remove(name)
+            else:
+                self.stock.add(self.folder.file(name), blob.size)
             metrics.BLOBS_REMOVED.labels(reason).inc()
 
     def _remove_untold(self) -> None:
