@@ -1,22 +1,16 @@
-"""The rollouts that a fleet was asked for: what came of each, and how long the next may take."""
+"""The rollouts that a fleet was asked for, and what came of each."""
 
-import statistics
-from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterable
-from typing import NamedTuple
+from collections import OrderedDict
+from collections.abc import Callable, Collection
 
 from parlmesh.errors import FailedPrecondition, PermissionDenied
 from parlmesh.types import Trajectory
 
+from .rollout_deadline import RolloutDeadline
 from .sender_strikes import UNASKED
 
 # A trajectory may come long after its rollout was given up.
 _REMEMBERED_TASKS = 10_000
-_RECENT = 64
-# Fewer say nothing: the first of a run build their environments.
-_LEAST_KNOWN = 16
-_TIMES_THE_USUAL = 20.0
-_LEAST_SECONDS = 10.0
 
 
 class AskedRollouts:
@@ -35,7 +29,7 @@ class AskedRollouts:
         `forgive` hears of every actor that delivers."""
         self.outstanding: set[str] = set()
         """Those that have neither delivered nor ended."""
-        self.pace = RolloutPace(most_seconds)
+        self.deadline = RolloutDeadline(most_seconds)
         self._node_of = node_of
         self._is_leftover = is_leftover
         self._forgive = forgive
@@ -48,7 +42,7 @@ class AskedRollouts:
         """They have just been submitted."""
         self.outstanding.update(task_ids)
         self._unheard.update(task_ids)
-        self.pace.ask(task_ids, self._clock())
+        self.deadline.ask(task_ids, self._clock())
         self._delivered.update((task_id, False) for task_id in task_ids)
         while len(self._delivered) > max(_REMEMBERED_TASKS, 2 * len(self.outstanding)):
             self._unheard.discard(self._delivered.popitem(last=False)[0])
@@ -78,7 +72,7 @@ class AskedRollouts:
         self.outstanding.discard(trajectory.task_id)
         if trajectory.task_id in self._delivered:
             self._delivered[trajectory.task_id] = True
-            self.pace.deliver(trajectory.task_id, self._clock())
+            self.deadline.deliver(trajectory.task_id, self._clock())
         self._forgive(trajectory.actor_id)
 
     def end(self, task_id: str) -> bool:
@@ -87,47 +81,3 @@ class AskedRollouts:
         heard = task_id not in self._unheard
         self._unheard.discard(task_id)
         return heard
-
-
-class _Asked(NamedTuple):
-    at: float
-    limit: float
-
-
-class RolloutPace:
-    """How long a rollout may take: as long as its like did, many times over.
-
-    An actor that holds all rollouts of a run until the last moment would stop it for that long.
-    """
-
-    def __init__(self, most_seconds: float) -> None:
-        self._most = most_seconds
-        self._asked: dict[str, _Asked] = {}
-        self._recent: deque[float] = deque(maxlen=_RECENT)
-        self._slow_in_a_row = 0
-
-    @property
-    def limit(self) -> float:
-        """Seconds for the next; longer after each that was too slow, in case all of them have become slow."""
-        if len(self._recent) < _LEAST_KNOWN:
-            return self._most
-        usual = max(_LEAST_SECONDS, _TIMES_THE_USUAL * statistics.median(self._recent))
-        return min(self._most, usual * 2.0 ** min(self._slow_in_a_row, 30))
-
-    def ask(self, task_ids: Iterable[str], now: float) -> None:
-        """They have the limit of this moment."""
-        limit = self.limit
-        self._asked.update((task_id, _Asked(now, limit)) for task_id in task_ids)
-
-    def deliver(self, task_id: str, now: float) -> None:
-        """Its trajectory is here."""
-        if (asked := self._asked.pop(task_id, None)) is not None:
-            self._recent.append(now - asked.at)
-            self._slow_in_a_row = 0
-
-    def end(self, task_id: str, *, timed_out: bool) -> bool:
-        """Forgets it; whether it was too slow for its like, and not for the run's own limit."""
-        asked = self._asked.pop(task_id, None)
-        slow = timed_out and asked is not None and asked.limit < self._most
-        self._slow_in_a_row += slow
-        return slow

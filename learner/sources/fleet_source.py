@@ -187,7 +187,7 @@ class FleetSource:
             outcome = _kept_to_its_word(outcome)
         state, reason = pb.TaskState.Name(outcome.state).removeprefix("TASK_STATE_").lower(), outcome.failure.reason
         metrics.ROLLOUTS.labels("lost" if reason == "TASK_LOST" else state).inc()
-        if self.asked.pace.end(outcome.task_id, timed_out=reason == "DEADLINE_EXCEEDED"):
+        if self.asked.deadline.end(outcome.task_id, timed_out=reason == "DEADLINE_EXCEEDED"):
             self._was_slow(outcome)
         elif outcome.state not in (pb.TASK_STATE_SUCCEEDED, pb.TASK_STATE_CANCELLED) and reason not in _INNOCENT:
             self._failed(outcome)
@@ -247,7 +247,7 @@ class FleetSource:
         spec = pb.TaskSpec(
             kind=_KIND, payload=payload_to_proto(parameters), priority=pb.PRIORITY_BACKGROUND, max_attempts=1
         )
-        spec.run_timeout.FromNanoseconds(round(self.asked.pace.limit * 1e9))
+        spec.run_timeout.FromNanoseconds(round(self.asked.deadline.limit * 1e9))
         if node_id:
             spec.placement.node_id = node_id
             spec.queue_timeout.FromNanoseconds(round(_NODE_SECONDS * 1e9))

@@ -81,7 +81,7 @@ class Failures:
     """One mesh and its distances without failures; evaluates many scenarios."""
 
     def __init__(self, graph: Graph, demands: Demands | None = None, capacity: Array | None = None) -> None:
-        from .distances import all_distances
+        from .path_distances import all_distances
 
         self.graph, self.demands, self.capacity = graph, demands, capacity
         self.distance = all_distances(graph)

@@ -19,12 +19,12 @@ from parlmesh.types import Array
 
 from .anomalies import THRESHOLDS, Anomalies, Node, detected
 from .disjoint_paths import Path, pairs_array
-from .distances import all_distances, checked_inside, merged, segments_of
 from .failures import MOST_NODES, MOST_SCENARIOS, Consequences, Failures, scenarios_of
 from .fleet_or_local import THREAD_PAYS_NODES, Job, Progress, Where, performed, silent
 from .graph import Graph
 from .link_costs import Metric, chosen_metric
 from .measured_mesh import Mesh
+from .path_distances import all_distances, checked_inside, merged, segments_of
 from .plugin import FAILURES, PATHS, SEGMENT, paths_of
 from .routes import RoutingTable, next_hops
 from .segments import MOST_MEMBERS, SEGMENTS_PAY_NODES, segment_labels

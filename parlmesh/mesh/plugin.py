@@ -11,10 +11,10 @@ from parlmesh.plugins import Plugin
 from parlmesh.types import Array
 
 from .disjoint_paths import disjoint_paths
-from .distances import all_distances
 from .failures import MOST_SCENARIOS, Failures
 from .graph import Graph
 from .mesh_limits import MOST_PAIRS
+from .path_distances import all_distances
 from .segments import MOST_MEMBERS
 from .traffic import Demands
 

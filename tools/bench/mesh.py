@@ -25,10 +25,10 @@ from scipy.sparse.csgraph import dijkstra
 
 from parlmesh.client import PARLController
 from parlmesh.mesh import PARLMeshOptimizer
-from parlmesh.mesh.distances import all_distances
 from parlmesh.mesh.failures import Failures, scenarios_of
 from parlmesh.mesh.graph import Graph
 from parlmesh.mesh.measured_mesh import Mesh
+from parlmesh.mesh.path_distances import all_distances
 from parlmesh.mesh.random_mesh import generated_mesh
 from parlmesh.types import Array
 

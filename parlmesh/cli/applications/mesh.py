@@ -200,10 +200,10 @@ def show(
     """Draw a map: nodes coloured by health, links by load, or by cost if no traffic is given."""
 
     from parlmesh.cli.screen.output_tables import print_object, say
-    from parlmesh.mesh.distances import all_distances
     from parlmesh.mesh.graph import Graph
     from parlmesh.mesh.link_costs import Metric
     from parlmesh.mesh.map_picture import draw_map
+    from parlmesh.mesh.path_distances import all_distances
     from parlmesh.mesh.routes import RoutingTable, next_hops
     from parlmesh.mesh.traffic import Neighbours, capacities
     from parlmesh.optional_packages import require

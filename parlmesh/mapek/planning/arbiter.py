@@ -1,6 +1,6 @@
 """Decides whether to act: cool-downs, breakers, resources and the share of nodes disrupted at once. Does no I/O."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from ..config import MapekConfig, RuleConfig, matches
@@ -91,13 +91,3 @@ class Arbiter:
     def breaker(self, action: str) -> Breaker:
         """The breaker of one action, shared by all nodes."""
         return self.breakers.setdefault(action, Breaker(self.config.breaker))
-
-
-def most_urgent(symptoms: Mapping[str, Symptom]) -> list[Symptom]:
-    """Critical symptoms first, then those furthest past their limit."""
-
-    def key(symptom: Symptom) -> tuple[bool, float, str]:
-        excess = abs(symptom.value - symptom.limit) / max(abs(symptom.limit), 1e-9)
-        return symptom.severity != "critical", -excess, symptom.name
-
-    return sorted(symptoms.values(), key=key)

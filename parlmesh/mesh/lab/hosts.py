@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parlmesh.errors import FailedPrecondition, InvalidInput
-from parlmesh.mesh.distances import all_distances
 from parlmesh.mesh.graph import Graph
 from parlmesh.mesh.ip_routes import Addresses, ip_routes, own_addresses
 from parlmesh.mesh.measured_mesh import Mesh
+from parlmesh.mesh.path_distances import all_distances
 from parlmesh.mesh.routes import RoutingTable, next_hops
 
 from .system_commands import command

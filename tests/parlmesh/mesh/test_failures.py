@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 
 from parlmesh.errors import InvalidInput
-from parlmesh.mesh.distances import all_distances
 from parlmesh.mesh.failures import Failures, scenarios_of
 from parlmesh.mesh.graph import Graph
 from parlmesh.mesh.measured_mesh import Edge, mesh_of
+from parlmesh.mesh.path_distances import all_distances
 from parlmesh.mesh.random_mesh import generated_mesh
 from parlmesh.mesh.traffic import Demands, capacities
 

@@ -6,8 +6,8 @@ import pytest
 from parlmesh.client import PARLController
 from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.mesh import PARLMeshOptimizer
-from parlmesh.mesh.distances import all_distances
 from parlmesh.mesh.graph import Graph
+from parlmesh.mesh.path_distances import all_distances
 from parlmesh.mesh.random_mesh import generated_mesh
 
 MESH = generated_mesh(60, seed=1)

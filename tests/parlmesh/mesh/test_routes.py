@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 
 from parlmesh.errors import InvalidInput, NotFound
-from parlmesh.mesh.distances import all_distances
 from parlmesh.mesh.graph import Graph
 from parlmesh.mesh.ip_routes import Addresses, ip_routes, own_addresses
 from parlmesh.mesh.measured_mesh import Edge, mesh_of
+from parlmesh.mesh.path_distances import all_distances
 from parlmesh.mesh.routes import RoutingTable, next_hops
 
 from .conftest import drawn_meshes, graph_of

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from parlmesh.errors import InvalidInput
-from parlmesh.mesh.distances import all_distances
 from parlmesh.mesh.graph import Graph
 from parlmesh.mesh.measured_mesh import Edge, mesh_of
+from parlmesh.mesh.path_distances import all_distances
 from parlmesh.mesh.random_mesh import generated_mesh
 from parlmesh.mesh.routes import RoutingTable, next_hops
 from parlmesh.mesh.traffic import Demands, Neighbours, capacities, gravity_demands, read_demands

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import dijkstra
 
 from parlmesh.errors import InvalidInput
-from parlmesh.mesh.distances import all_distances, checked_inside, merged, segments_of
 from parlmesh.mesh.formats import read_mesh
 from parlmesh.mesh.graph import Graph
+from parlmesh.mesh.path_distances import all_distances, checked_inside, merged, segments_of
 from parlmesh.mesh.random_mesh import generated_mesh
 from parlmesh.mesh.routes import RoutingTable, next_hops
 from parlmesh.mesh.segments import segment_labels
