@@ -19,10 +19,10 @@ from ..journal.recovery import Recovery
 from ..journal.skipped_records import UnreadableRecords
 from . import submission_limits
 from .actions import Action, Assign, Command, Notify, Persist, Revoke, Standing
+from .actor_sessions import Hello, Sessions
 from .lifecycle import Lifecycle
 from .placement import Actor, ActorCommand
 from .rebalancing import rebalance
-from .sessions import Hello, Sessions
 from .task import AttemptEnd, Failure, LeaseLike, Task, TaskState
 
 TRIM_SECONDS = 10.0

@@ -13,8 +13,8 @@ from parlmesh.errors import FleetError
 
 from ..config import SchedulerConfig
 from ..core.actions import Action, Assign, Close, Command, Notify, Persist, Revoke, ToActor, Welcome
+from ..core.actor_sessions import Hello
 from ..core.core import Core
-from ..core.sessions import Hello
 from ..core.task import LeaseName, Task
 from ..journal.records import encode
 from ..store import MemoryStore

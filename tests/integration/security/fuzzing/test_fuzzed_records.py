@@ -7,8 +7,8 @@ import pytest
 
 from parlmesh.errors import FleetError
 from scheduler.config import SchedulerConfig
+from scheduler.core.actor_sessions import Hello
 from scheduler.core.core import Core
-from scheduler.core.sessions import Hello
 from scheduler.core.task import Task
 from scheduler.journal import record_reader, records
 from tests.integration.security.fuzzing.fuzzing_time import LENGTHS, first_seed, seconds_of
