@@ -48,7 +48,11 @@ def claim(folder: Path) -> int:
             reason="BLOB_FOLDER",
         )
     held = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    _is_free(held)
+    if not _is_free(held):
+        os.close(held)
+        raise FailedPrecondition(
+            f"{folder} is in use by another scheduler; set another blobs.folder", reason="BLOB_FOLDER"
+        )
     return held
 
 

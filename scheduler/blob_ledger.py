@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from parlmesh.blobs import MARK, BlobFolder, check_name
 from parlmesh.blobs.folder import is_shared_memory, usable_bytes
-from parlmesh.blobs.spares import SPARES, private_files
+from parlmesh.blobs.spares import is_private, private_files
 from parlmesh.blobs.stock import Stock
 from parlmesh.blobs.store import PROOF
 from parlmesh.errors import FleetError, InvalidInput, NotFound, ResourceExhausted
@@ -42,8 +42,6 @@ _LIST_SECONDS = 30.0
 _RETRY_SECONDS = 0.2
 # The writer that clients of the whole fleet are.
 _CLIENTS = "c"
-# Of the folder itself, whatever blobs there are.
-_ITS_OWN = {PROOF, LOCK, SPARES}
 
 
 @dataclass(slots=True)
@@ -333,7 +331,7 @@ class BlobLedger:
     def _remove_untold(self) -> None:
         oldest = time.time() - self._config.retention_seconds
         for entry in os.scandir(self.folder.path):
-            if MARK + entry.name not in self._blobs and entry.name not in _ITS_OWN:
+            if MARK + entry.name not in self._blobs and (is_private(entry.name) or _is_blob(entry.name)):
                 try:
                     if entry.stat(follow_symlinks=False).st_mtime < oldest:
                         Path(entry.path).unlink()
@@ -364,6 +362,15 @@ class BlobLedger:
             failure = Failure(error.reason if full and isinstance(error, FleetError) else "INVALID_RESULT", text, full)
             return task_id, lease_id, b"", failure, ran
         return end
+
+
+def _is_blob(file_name: str) -> bool:
+    """What else lies in a folder that an operator chose is not the ledger's to remove."""
+    try:
+        check_name(MARK + file_name)
+    except InvalidInput:
+        return False
+    return True
 
 
 def writer_of(kind: str, name: str) -> str:

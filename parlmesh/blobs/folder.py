@@ -126,7 +126,9 @@ class BlobFolder:
                 mapping = self._overwritten.of(temporary, os.fstat(descriptor))
             np.copyto(np.frombuffer(mapping, np.uint8), np.frombuffer(data, np.uint8))
         finally:
-            # The lock ends with it, before the file has a name: who reads a blob must find it unlocked.
+            # The lock ends before the file has a name: whoever reads a blob must find it unlocked. A process forked
+            # meanwhile has the descriptor too, so that closing alone would not end it.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
         return True
 

@@ -143,4 +143,9 @@ def private_file(folder: Path) -> Path:
 
 def private_files(folder: Path) -> list[Path]:
     """What writers have there at this moment, or left."""
-    return [folder / name for name in os.listdir(folder) if _PRIVATE.fullmatch(name)]
+    return [folder / name for name in os.listdir(folder) if is_private(name)]
+
+
+def is_private(name: str) -> bool:
+    """Whether it is a name that `private_file` gives."""
+    return _PRIVATE.fullmatch(name) is not None

@@ -43,3 +43,11 @@ def test_a_folder_that_others_may_read_is_not_used(place: Path) -> None:
     for name in ("open", "link"):
         with pytest.raises(FailedPrecondition, match="must be a folder that this user alone may read"):
             claim(place / name)
+
+
+def test_a_folder_that_another_scheduler_uses_is_refused_until_that_one_has_gone(place: Path) -> None:
+    first = claim(place / "shared")
+    with pytest.raises(FailedPrecondition, match="in use by another scheduler"):
+        claim(place / "shared")
+    os.close(first)
+    os.close(claim(place / "shared"))

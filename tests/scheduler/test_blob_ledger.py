@@ -64,6 +64,13 @@ def files(ledger: BlobLedger) -> int:
     return sum(not name.startswith(".") for name in os.listdir(ledger.folder.path))
 
 
+def killed(ledger: BlobLedger) -> None:
+    """All that the end of its process does: the folder is nobody's."""
+    assert ledger._claim is not None
+    os.close(ledger._claim)
+    ledger._claim = None
+
+
 def swept(ledger: BlobLedger, clock: HandClock, seconds: float) -> int:
     clock.advance(seconds)
     ledger.sweep()
@@ -104,6 +111,16 @@ def test_files_that_no_task_ever_named_go_after_the_retention(ledger: BlobLedger
     os.utime(old, (1.0, 1.0))
     assert swept(ledger, clock, 60) == 1
     assert young.exists()
+
+
+def test_files_that_are_no_blobs_are_left_to_whoever_chose_the_folder(ledger: BlobLedger, clock: HandClock) -> None:
+    (ledger.folder.path / "notes.txt").write_text("mine")
+    (ledger.folder.path / "old").mkdir()
+    for name in ("notes.txt", "old"):
+        os.utime(ledger.folder.path / name, (0.0, 0.0))
+    swept(ledger, clock, 1_000.0)
+    assert (ledger.folder.path / "notes.txt").read_text() == "mine"
+    assert (ledger.folder.path / "old").is_dir()
 
 
 def test_what_belongs_to_the_folder_itself_never_goes(ledger: BlobLedger, clock: HandClock) -> None:
@@ -150,6 +167,7 @@ def test_files_of_removed_blobs_are_kept_to_be_written_again_while_blobs_leave_r
     assert (ledger.bytes, ledger.stock.bytes) == (7 << 19, 0)
     clock.advance(1)
     # Who has them mapped since an earlier life may be of a release that locks nothing.
+    killed(ledger)
     again = BlobLedger(config, ledger.folder.path, clock)
     again.open(())
     assert again.hold_names([before.name], 0, lambda name, task_id: True) == 1
@@ -213,6 +231,7 @@ def test_results_make_room_and_arguments_do_not(ledger: BlobLedger) -> None:
 def test_a_restart_finds_what_unfinished_tasks_need(ledger: BlobLedger, clock: HandClock) -> None:
     needed, other = kept(ledger, 1), kept(ledger, 2)
     task = accept(ledger, task_with(needed))
+    killed(ledger)
     again = BlobLedger(CONFIG, ledger.folder.path, clock)
     again.open([task])
     assert again.bytes == 800

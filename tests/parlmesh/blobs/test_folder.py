@@ -104,6 +104,31 @@ def test_a_forked_process_goes_on_seeing_what_its_parent_let_go(
     assert inode(writer, written(writer, 3)) == file
 
 
+def test_a_process_that_is_forked_while_a_file_is_written_again_keeps_no_lock_on_it(
+    stock: Stock, writer: BlobFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_up(stock, writer, written(writer, 1))
+    end, begin = os.pipe()
+    children = []
+
+    def forking(target: Array, source: Array) -> None:
+        if not (child := os.fork()):
+            os.close(begin)
+            os.read(end, 1)
+            os._exit(0)
+        children.append(child)
+        target[:] = source
+
+    monkeypatch.setattr(np, "copyto", forking)
+    name = written(writer, 2)
+    monkeypatch.undo()
+    assert len(children) == 1
+    assert np.array_equal(BlobFolder(tmp_path).read(name, SIZE), content(2))
+    os.close(begin)
+    os.waitpid(children[0], 0)
+    os.close(end)
+
+
 @pytest.mark.parametrize(("held", "wanted"), [(SIZE, SIZE - 5), (2 * SIZE, SIZE), (SIZE, SIZE)])
 def test_a_spare_gets_the_very_size_of_the_blob(stock: Stock, writer: BlobFolder, held: int, wanted: int) -> None:
     first = written(writer, 1, held)
