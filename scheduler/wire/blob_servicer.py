@@ -161,7 +161,9 @@ class BlobServicer:
 async def _next(messages: AsyncIterator[pb.PutBlobRequest], name: str) -> pb.PutBlobRequest | None:
     """Whoever sends nothing gives back the room that is kept for it."""
     try:
-        return await asyncio.wait_for(anext(aiter(messages), None), SILENCE_SECONDS)
+        # Not wait_for: in 3.11 it loses a cancellation that comes with a message, and so the limit of the whole blob.
+        async with asyncio.timeout(SILENCE_SECONDS):
+            return await anext(aiter(messages), None)
     except TimeoutError:
         text = f"nothing more of {name} came within {SILENCE_SECONDS:g} s"
         raise DeadlineExceeded(text, reason="SLOW_BLOB") from None
