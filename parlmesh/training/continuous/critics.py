@@ -77,9 +77,12 @@ class TwinCritics:
         inputs = torch.cat((features, actions), dim=1)
         values = _values(self._online, inputs)
         first = values[0] <= values[1]
-        gradient = torch.zeros_like(actions)
+        gradient = torch.empty_like(actions)
         for critic, chosen in zip(self._online, (first, ~first), strict=True):
-            gradient += critic.inputs_gradient(chosen.to(torch.float32).unsqueeze(1), self._features)
+            # A row asks the critic that is lower there, and no other.
+            rows = chosen.nonzero()[:, 0]
+            ones = torch.ones((len(rows), 1), device=actions.device)
+            gradient[rows] = critic.inputs_gradient(ones, self._features, rows)
         return torch.where(first, values[0], values[1]), gradient
 
     def first(self, features: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:

@@ -48,18 +48,24 @@ class Perceptron:
             if layer:
                 flow = self._through(flow @ self.layers[layer][0].t(), inputs)
 
-    def inputs_gradient(self, outputs_gradient: Tensor, first: int) -> Tensor:
-        """d loss / d features [B, in − first] from the `first` on, and no gradient of any weight."""
+    def inputs_gradient(self, outputs_gradient: Tensor, first: int, rows: Tensor | None = None) -> Tensor:
+        """d loss / d features [R, in − first] from the `first` on, and no gradient of any weight.
+
+        `outputs_gradient` [R, out] belongs to these rows of the last `forward`; None = to all of them.
+        """
         flow = outputs_gradient
         for layer in range(len(self.layers) - 1, 0, -1):
-            flow = self._through(flow @ self.layers[layer][0].t(), self._inputs[layer])
+            inputs = self._inputs[layer]
+            flow = self._through(flow @ self.layers[layer][0].t(), inputs if rows is None else inputs[rows])
         return flow @ self.layers[0][0][first:].t()
 
     def _through(self, flow: Tensor, activated: Tensor) -> Tensor:
         """Backwards through an activation."""
         if self._tanh:
             return flow.mul_(1.0 - activated * activated)
-        return flow.mul_(activated > 0.0)
+        # A product with the comparison would turn it into floats first, which takes ten times as long.
+        torch.ops.aten.threshold_backward.grad_input(flow, activated, 0.0, grad_input=flow)
+        return flow
 
 
 class Optimised:
