@@ -34,6 +34,9 @@ class Guard(Protocol):
     def identify(self, method: str, metadata: Metadata) -> Identity:
         """Identifies the caller; raises Unauthenticated without proof."""
 
+    def permits(self, identity: Identity, method: str) -> bool:
+        """Whether the identity may call the method."""
+
     def authorise(self, identity: Identity, method: str) -> None:
         """Raises PermissionDenied if the identity may not call the method."""
 
@@ -46,6 +49,9 @@ class OpenGuard:
 
     def identify(self, method: str, metadata: Metadata) -> Identity:
         return ANYONE
+
+    def permits(self, identity: Identity, method: str) -> bool:
+        return True
 
     def authorise(self, identity: Identity, method: str) -> None:
         return
@@ -83,10 +89,14 @@ class CredentialGuard:
     def identify(self, method: str, metadata: Metadata) -> Identity:
         return UNKNOWN if method in OPEN_METHODS else self._authenticate(method, metadata)
 
-    def authorise(self, identity: Identity, method: str) -> None:
+    def permits(self, identity: Identity, method: str) -> bool:
         if method in OPEN_METHODS:
+            return True
+        return identity.role in roles_for(method) and (not identity.namespace or method in NAMESPACED_METHODS)
+
+    def authorise(self, identity: Identity, method: str) -> None:
+        if self.permits(identity, method):
             return
-        allowed = roles_for(method)
         if identity.namespace and method not in NAMESPACED_METHODS:
             raise PermissionDenied(
                 f"{identity} may not call {method}; that needs an identity of the whole fleet",
@@ -94,14 +104,12 @@ class CredentialGuard:
                 identity=identity,
                 method=method,
             )
-        if identity.role not in allowed:
-            needed = " or ".join(sorted(allowed))
-            raise PermissionDenied(
-                f"{identity} may not call {method}; that needs {needed}",
-                reason="ROLE_NOT_ALLOWED",
-                identity=identity,
-                method=method,
-            )
+        raise PermissionDenied(
+            f"{identity} may not call {method}; that needs {' or '.join(sorted(roles_for(method)))}",
+            reason="ROLE_NOT_ALLOWED",
+            identity=identity,
+            method=method,
+        )
 
     def still_admits(self, identity: Identity) -> bool:
         if identity.proof.startswith(ISSUER_PROOF):

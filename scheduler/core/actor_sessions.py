@@ -16,7 +16,8 @@ from .task import NO_LEASE, NOT_BEGUN, Failure, LeaseLike, LeaseName, Task
 
 # Labels with such names are the operator's word, not the actor's.
 ATTESTED = "attested/"
-# Unknown leases of one heartbeat that are answered: an honest actor has few, and each costs more than all else it says.
+# Unknown leases of an actor that are answered within one heartbeat's interval: an honest actor has few, and each answer
+# costs more than the rest of the message.
 MAX_REVOKED = 100
 MAX_CREDITS = int(limits.CREDITS.most)
 
@@ -120,17 +121,22 @@ class Sessions:
         expires_at = now + self._config.duration_seconds
         held = actor.leases
         named = actor.named = set()
-        unknown = 0
+        if now >= actor.revocations_until:
+            actor.revocations_until, actor.revocations = now + self._config.heartbeat_seconds, 0
         for lease in leases:
             lease_id = lease.lease_id
             task = held.get(lease_id)
             if task is not None:
                 task.expires_at = expires_at
                 named.add(lease_id)
-            elif unknown < MAX_REVOKED and len(lease.task_id) <= limits.TASK_ID.most:
-                # Beyond that the next heartbeat goes on; a name that is too long was never given out.
-                self._life.revoke(actor, LeaseName(lease.task_id, lease_id, lease.attempt))
-                unknown += 1
+            elif actor.revocations < MAX_REVOKED:
+                # A name that is too long was never given out.
+                if len(lease.task_id) <= limits.TASK_ID.most:
+                    self._life.revoke(actor, LeaseName(lease.task_id, lease_id, lease.attempt))
+                    actor.revocations += 1
+            elif len(named) == len(held):
+                # A later heartbeat gets the other answers.
+                break
         named.difference_update(slotless)
         if policy_version and policy_version != actor.policy_version:
             self._see_policy(actor, policy_version, now)

@@ -98,6 +98,8 @@ class Actor:
         "since",
         "slots",
         "slowness",
+        "revocations",
+        "revocations_until",
     )
 
     def __init__(self, actor_id: str, node_id: str = "", since: float = 0.0) -> None:
@@ -129,6 +131,9 @@ class Actor:
         # Until then its leases wait for it, when it is away.
         self.kept_until = 0.0
         self.last_seen = 0.0
+        # Leases that it named and never had, as far as they were answered, and until when they are counted together.
+        self.revocations = 0
+        self.revocations_until = 0.0
         self.scan_at = 0.0
         self.credits = 0
         # By lease id, oldest first: the first `slots` of them are taken to be running.

@@ -81,9 +81,10 @@ class Quotas:
                 self._held[identity] -= 1
                 if self._held[identity] <= 0:
                     del self._held[identity]
-        await self._stand_in_line(identity)
+        await self.stand_in_line(identity)
 
-    async def _stand_in_line(self, identity: str) -> None:
+    async def stand_in_line(self, identity: str) -> None:
+        """Until it is the turn of this answer of that identity; one beyond those that may wait goes ahead at once."""
         now = self._monotonic()
         if not self._answered.get(identity, 0.0) > now:
             # Whoever has had the last answer is forgotten.

@@ -4,18 +4,17 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import Any, Never
+from typing import Any
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from parlmesh.errors import FleetError, InvalidInput, PermissionDenied
+from parlmesh.errors import FleetError, InvalidInput
 from parlmesh.security import ANYONE, Identity
-from parlmesh.security.authorisation import UNKNOWN, Guard, Metadata
+from parlmesh.security.authorisation import UNKNOWN, Guard
 from parlmesh.security.config import QuotaConfig
 from parlmesh.security.roles import OPEN_METHODS
-from parlmesh.telemetry import get_logger
 
 from ..caller_identity import caller, set_caller
 from ..error_statuses import status_code
@@ -34,16 +33,15 @@ from .handlers import (
     pump,
     settled,
 )
-from .metrics import OTHER, REFUSED, REQUESTS
+from .metrics import OTHER, REQUESTS
 from .open_streams import OpenStreams
+from .refusals import Refusals
 from .request_sizes import largest_request
 from .time_and_byte_quotas import CALL_SECONDS, Accounts, metered, paced, set_account, take_bytes
 from .unproven_bodies import Bodies
 
 _was_read: ContextVar[Callable[[], None] | None] = ContextVar("parlmesh_was_read", default=None)
 """To be called once the single message of the call is read."""
-
-audit = get_logger("parlmesh.audit")
 
 
 class Gate(grpc.aio.ServerInterceptor):
@@ -54,6 +52,7 @@ class Gate(grpc.aio.ServerInterceptor):
         self._bodies = Bodies()
         self._quotas = Quotas(quotas)
         self._accounts = Accounts(quotas)
+        self._refusals = Refusals(guard, self._quotas, self._accounts, self._bodies)
         self._streams = OpenStreams(guard)
         self._wrapped: dict[str, Handler] = {}
 
@@ -69,33 +68,23 @@ class Gate(grpc.aio.ServerInterceptor):
             return None
         try:
             set_account(None)
-            identity = self._admit(method, tuple(handler_call_details.invocation_metadata))
+            identity = self._guard.identify(method, tuple(handler_call_details.invocation_metadata))
+            # This runs in the task that will run the handler, so the context variable reaches it.
+            set_caller(identity)
+            if not self._guard.permits(identity, method):
+                return self._refusals.forbidding(handler, method)
+            self._quotas.count_call(identity)
             if identity is not ANYONE and identity is not UNKNOWN:
                 await self._count(identity, handler, method)
         except Exception as error:
             # Its frames have all that the caller sent as metadata, and an answer may wait.
             forget_frames(error)
-            return self._refusing(handler, method, error)
-        # This runs in the task that will run the handler, so the context variable reaches it.
-        set_caller(identity)
+            return self._refusals.answering(handler, method, error)
         wrapped = self._wrapped.get(method)
         if wrapped is None:
             reads = self._bodies if method in OPEN_METHODS else None
             wrapped = self._wrapped[method] = _wrap(handler, method, reads, self._streams, self._was_refused)
         return wrapped
-
-    def _admit(self, method: str, metadata: Metadata) -> Identity:
-        """Who calls, if they may. Every call of a known caller counts, those that are refused as well."""
-        identity = self._guard.identify(method, metadata)
-        self._quotas.count_call(identity)
-        try:
-            self._guard.authorise(identity, method)
-        except PermissionDenied:
-            self._quotas.count_refusal(identity)
-            if (account := self._accounts.open(identity)) is not None:
-                account.take_seconds(CALL_SECONDS)
-            raise
-        return identity
 
     def _was_refused(self, error: FleetError) -> None:
         self._quotas.count_refusal(caller())
@@ -120,34 +109,6 @@ class Gate(grpc.aio.ServerInterceptor):
             if release is not None:
                 task.add_done_callback(lambda _: release())
                 _was_read.set(release)
-
-    def _refusing(self, handler: Handler, method: str, error: Exception) -> Handler:
-        """A handler that answers with the refusal. It has the shape of a stream, so that no body is read before it."""
-
-        async def refuse(_: Any, context: Context) -> Never:
-            if isinstance(error, FleetError):
-                try:
-                    await self._quotas.hold(error)
-                finally:
-                    # Whoever does not wait for the answer was refused as well.
-                    _report(error, method, context)
-            if handler.request_streaming:
-                await self._bodies.discard_first(context.read, context.peer())
-            raise error
-
-        shape = Shape(request_streaming=True, response_streaming=handler.response_streaming)
-        return handler_like(shape, settled(refuse, method, timed=False), None, None)
-
-
-def _report(error: FleetError, method: str, context: Context) -> None:
-    REFUSED.labels(error.reason.lower()).inc()
-    audit.warning(
-        "call_refused",
-        method=method,
-        peer=context.peer(),
-        identity=error.metadata.get("identity"),
-        reason=error.reason.lower(),
-    )
 
 
 def _wrap(handler: Handler, method: str, bodies: Bodies | None, streams: OpenStreams, refused: Refused) -> Handler:

@@ -6,7 +6,7 @@ import pytest
 
 from parlmesh.errors import NotFound
 from scheduler.core.placement import ActorState
-from scheduler.core.task import Task
+from scheduler.core.task import LeaseName, Task
 from tests.scheduler.conftest import Harness, ids, noop, why
 
 
@@ -152,6 +152,23 @@ def test_a_heartbeat_with_an_unknown_lease_is_answered_with_a_revocation(harness
     harness.revoked.clear()
     harness.heartbeat(actor, lease)
     assert harness.revoked["a"] == [lease]
+
+
+def test_invented_leases_are_answered_a_hundred_to_an_interval_however_often_they_are_sent(harness: Harness) -> None:
+    actor = harness.connect("a")
+    harness.submit(noop("t"))
+    (task,) = harness.take(actor)
+    invented = [LeaseName(f"no-{number}", 10_000 + number, 1) for number in range(150)]
+    harness.revoked.clear()
+    for _ in range(5):
+        # The lease that it does have is the last one.
+        harness.heartbeat(actor, *invented, task.lease)
+    assert len(harness.revoked["a"]) == 100
+    assert harness.core.sessions.by_number[actor].named == {task.lease_id}
+    harness.pass_time(1.5, alive=[actor])
+    harness.heartbeat(actor, *invented[100:], task.lease)
+    assert harness.revoked["a"] == invented
+    assert harness.states("t") == ["RUNNING"]
 
 
 def test_a_lost_lease_is_given_back_while_nobody_else_has_the_task(harness: Harness) -> None:
