@@ -32,7 +32,7 @@ def main() -> int:
         from .serve import serve
 
     configure_logging(config.log, "actor")
-    # A slot's thread that steps environments gives way to the event loop within this time: policies stay fresh.
+    # A slot's thread that steps environments yields to the event loop within this time, so policies stay fresh.
     sys.setswitchinterval(_SWITCH_SECONDS)
     if config.profile is not None:
         try:

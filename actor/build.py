@@ -48,7 +48,7 @@ def identities_of(config: ActorConfig) -> list[ActorIdentity]:
     actor_id = config.actor_id or f"{node_id}-{os.getpid()}"
     incarnation = config.incarnation or time.time_ns()
     names = [actor_id] if config.workers == 1 else [f"{actor_id}-{index}" for index in range(config.workers)]
-    # Virtual nodes are found by the name of their host, so each host needs one of its own.
+    # Virtual nodes are found by their host's name, so each host needs its own.
     return [
         ActorIdentity(name if config.virtual_nodes else node_id, name, incarnation, from_clock=not config.incarnation)
         for name in names
@@ -56,7 +56,7 @@ def identities_of(config: ActorConfig) -> list[ActorIdentity]:
 
 
 def _certified(security: SecurityConfig) -> str:
-    """The name in this process's certificate, which is the only one it may speak for; empty without one."""
+    """The name in this process's certificate, the only one it may act under; empty without a certificate."""
     if security.certificate is None:
         return ""
     require_extra()
@@ -68,7 +68,7 @@ def _certified(security: SecurityConfig) -> str:
 
 
 def make_handlers(config: ActorConfig, resources: HandlerResources) -> dict[str, Handler]:
-    """The handlers to offer, by kind; ConfigError names a kind or a module that is not there."""
+    """The handlers to offer, by kind; ConfigError names a kind or a module that does not exist."""
     known: dict[str, Callable[[], Handler]] = {kind: partial(make, resources) for kind, make in HANDLERS.items()}
     known |= {kind: partial(_installed, kind, source) for kind, source in config.handlers.items()}
     for kind, function in load_tasks(config.tasks).items():
@@ -106,7 +106,7 @@ def _checked(kind: str, found: Any, name: str) -> Handler:
 async def build(
     config: ActorConfig, stack: AsyncExitStack, metrics: ActorMetrics, metrics_port: int = 0
 ) -> list[tuple[Worker, Uplink]]:
-    """Makes and enters everything a process runs; the stack closes it. The scheduler is told of the metrics port."""
+    """Makes and enters everything a process runs; the stack closes it. The scheduler is told the metrics port."""
     scheduler = await stack.enter_async_context(
         open_channel(config.scheduler, config.security, max_message_bytes=config.limits.message_bytes)
     )
@@ -180,7 +180,7 @@ async def build(
 
 
 async def _relay(config: ActorConfig, stack: AsyncExitStack, metrics: ActorMetrics, rng: random.Random) -> Relay | None:
-    """The relay of this site; None when there is none."""
+    """The relay of this site, if it has one."""
     if not config.relay:
         return None
     channel = await stack.enter_async_context(

@@ -18,7 +18,7 @@ class LimitsConfig(Config):
     prefetch: int = Field(default=256, ge=0, le=4096)
     """Most assignments held beyond the free slots; the scheduler uses it for short tasks only. 0 = none."""
     unacknowledged_results: int = Field(default=4096, ge=1, le=1_000_000)
-    """Results kept until the scheduler has recorded them; no new task is taken when there are more."""
+    """Most results kept until the scheduler has recorded them; at this many, no new task is taken."""
     connect_seconds: float = Field(default=5.0, gt=0, le=300)
     """Longest wait for the scheduler's welcome."""
     reconnect_seconds: float = Field(default=1.0, gt=0, le=300)
@@ -28,26 +28,26 @@ class LimitsConfig(Config):
     drain_seconds: float = Field(default=10.0, ge=0, le=3600)
     """Time running tasks have to end when the actor leaves."""
     stall_seconds: float = Field(default=300.0, ge=0, le=86400)
-    """Time a handler's code may hold the whole process, heartbeats included, before the process ends itself and says
-    where every thread was; 0 = no limit."""
+    """Time a handler may block the whole process, heartbeats included, before the process prints the stack of every
+    thread and exits; 0 = no limit."""
     message_bytes: int = Field(default=1 << 30, ge=64 << 10, le=1 << 30)
-    """Largest gRPC message sent or received. Servers say their own limits (`listen.max_message_bytes`); the lower one
-    holds, and a task that does not fit is not given to this actor."""
+    """Largest gRPC message sent or received. Servers announce their own limits (`listen.max_message_bytes`); the lower
+    one applies, and this actor gets no task that exceeds it."""
     policy_bytes: int = Field(default=256 << 20, ge=1 << 10, le=1 << 34)
     """Largest policy that is fetched."""
     held_policy_bytes: int = Field(default=512 << 20, ge=1 << 10, le=1 << 40)
-    """Serialised size of the versions of one run that are held because they were asked for by number, as opponents are,
-    besides the newest ones; the last of them stays whatever it weighs."""
+    """Serialised size of the versions of one run that are kept, besides the newest ones, because they were requested by
+    number, as opponents are; the last one requested is kept whatever its size."""
     policy_seconds: float = Field(default=30.0, gt=0, le=3600)
     """Longest wait for a policy version."""
     relay_seconds: float = Field(default=5.0, gt=0, le=3600)
-    """Longest time in which nothing of a policy comes from the relay before the learner is asked for it."""
+    """Longest time without data from the relay before the learner is asked for the policy."""
     relay_retry_seconds: float = Field(default=10.0, gt=0, le=3600)
-    """Longest pause between two looks at a relay that did not answer."""
+    """Longest pause between two checks of a relay that did not answer."""
     blob_bytes: int = Field(default=4 << 30, ge=1 << 20, le=1 << 44)
-    """Large arrays kept on this host, where it is not the scheduler's: what was used the longest ago goes first."""
+    """Size of the large arrays kept on this host if it is not the scheduler's; the least recently used go first."""
     blob_seconds: float = Field(default=300.0, gt=0, le=3600)
-    """Longest time for one large array to come from the scheduler, or to go there."""
+    """Longest transfer of one large array from or to the scheduler."""
     uploads_in_flight: int = Field(default=4, ge=1, le=64)
     """Trajectories sent and not yet acknowledged, per actor."""
     upload_seconds: float = Field(default=60.0, gt=0, le=3600)
@@ -55,27 +55,27 @@ class LimitsConfig(Config):
 
 
 class PrivacyFloorConfig(Config):
-    """What this node asks of federations, whatever their learner is content with."""
+    """What this node requires of federations, whatever their learner accepts."""
 
     min_noise_multiplier: float = Field(default=0.0, ge=0, le=1_000)
-    """Least noise that an update is sent with, in units of the clip norm; 0 = as the federation has it."""
+    """Least noise on an update that is sent, in units of the clip norm; 0 = whatever the federation asks for."""
     max_clip_norm: float = Field(default=0.0, ge=0)
-    """Longest clip norm of an update that is sent; 0 = any."""
+    """Largest clip norm of an update that is sent; 0 = any."""
     epsilon_budget: float = Field(default=0.0, ge=0)
-    """What each node gives away at most, in all federations and lives together; 0 = no budget. Needs a ledger."""
+    """Most epsilon that each node spends, over all federations and restarts; 0 = no budget. Needs a ledger."""
     delta: float = Field(default=1e-5, gt=0, lt=1)
     """Probability that the guarantee does not hold."""
     ledger: Path | None = None
-    """File in which it stands what was given away; a process has one of its own."""
+    """File that records what was spent; each process needs its own."""
     min_summed_nodes: int = Field(default=0, ge=0, le=200)
-    """Updates are sent in secure sums of at least so many nodes only; 0 = also unmasked."""
+    """Send updates only in secure sums of at least this many nodes; 0 = also unmasked."""
     evaluate: bool = False
-    """Judge models although a floor or a budget is set: what is found is told without noise."""
+    """Evaluate models despite a floor or a budget: the results are sent without noise."""
 
     @model_validator(mode="after")
     def _kept(self) -> Self:
         if self.epsilon_budget and self.ledger is None:
-            raise ValueError("epsilon_budget needs a ledger: a restart must not forget what was given away")
+            raise ValueError("epsilon_budget needs a ledger: a restart must not forget what was spent")
         return self
 
 
@@ -89,9 +89,9 @@ class ActorConfig(Config):
     incarnation: int = Field(default=0, ge=0, lt=1 << 63)
     """Must grow with every start of one actor id; 0 = taken from the clock."""
     workers: int = Field(default=1, ge=1, le=1000)
-    """Actors hosted by this process, each with a stream of its own; several have `-<k>` behind their actor id."""
+    """Actors in this process, each with its own stream; if there are several, their actor ids end in `-<k>`."""
     virtual_nodes: int = Field(default=0, ge=0, le=100_000)
-    """Nodes of federations that each actor stands for, named `<actor id>#<k>`: a simulation. 0 = the node itself."""
+    """Federation nodes that each actor simulates, named `<actor id>#<k>`; 0 = none, only the node itself."""
     slots: int = Field(default=1, ge=1, le=256)
     """Tasks that one actor runs at once."""
     kinds: tuple[str, ...] = ()
@@ -99,9 +99,9 @@ class ActorConfig(Config):
     handlers: dict[str, str] = Field(default_factory=dict)
     """Handlers installed besides the built-in ones: kind = "module:attribute"."""
     tasks: tuple[str, ...] = ()
-    """Modules, or programs by their files, whose functions decorated with @parlmesh.task are offered."""
+    """Modules or program files whose functions decorated with @parlmesh.task are offered."""
     profile: Path | None = None
-    """File for a table of where the time went, written at the end; costs a little speed."""
+    """File for a table of where time was spent, written at the end; costs a little speed."""
     plugins: tuple[str, ...] = ()
     """Plug-ins to load: module:attribute, file.py:attribute, or the name of an installed one."""
     learning_tasks: dict[str, str] = Field(default_factory=dict)
@@ -114,8 +114,8 @@ class ActorConfig(Config):
     learner: str = "127.0.0.1:50052"
     """Address of the learner, host:port."""
     relay: str = ""
-    """Address of a relay near this node, from which policies come instead, host:port; the learner still says which are
-    new, and is asked for them while the relay does not answer. Empty = none."""
+    """Address of a nearby relay that serves policies instead of the learner, host:port; the learner still announces new
+    versions, and serves them while the relay does not answer. Empty = none."""
     policy_encoding: Literal["safetensors", "zstd", "bfloat16", "delta"] = "safetensors"
     """How policies travel: as they are, zstd or delta (the same in fewer bytes), bfloat16 (half the bytes, rounded)."""
     nice: int = Field(default=0, ge=0, le=19)
@@ -129,8 +129,8 @@ class ActorConfig(Config):
     def _can_be_checked(self) -> Self:
         if self.relay and self.policy_encoding == "bfloat16":
             raise ValueError(
-                "policy_encoding is bfloat16 and relay is set: rounded weights have another digest than the learner's,"
-                " so that a relay's could not be checked; choose safetensors, zstd or delta"
+                "policy_encoding is bfloat16 and relay is set: rounded weights do not match the learner's digest,"
+                " so what a relay sends could not be checked; choose safetensors, zstd or delta"
             )
         return self
 
@@ -139,5 +139,5 @@ class ActorConfig(Config):
         given = {name for name in _OF_SERVERS if getattr(self.security, name)}
         if given:
             names = ", ".join(f"security.{name}" for name in sorted(given))
-            raise ValueError(f"{names} is for servers, and an actor is called by nobody: leave it out")
+            raise ValueError(f"{names} is for servers, and nothing calls an actor: leave it out")
         return self

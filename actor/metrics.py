@@ -28,7 +28,7 @@ class ActorMetrics:
         )
         self.abandoned = Counter(
             "parlmesh_actor_abandoned_handlers",
-            "Handlers that did not stop in time when told to and were left behind, by kind",
+            "Handlers abandoned because they did not stop in time, by kind",
             ["kind"],
             registry=registry,
         )
@@ -39,14 +39,14 @@ class ActorMetrics:
         )
         self.refused_results = Counter(
             "parlmesh_actor_refused_results",
-            "Results thrown away because their lease no longer stood after a reconnection",
+            "Results dropped because their lease was no longer valid after a reconnection",
             registry=registry,
         )
         self.duplicate_assignments = Counter(
             "parlmesh_actor_duplicate_assignments", "Assignments of a lease that was already known", registry=registry
         )
         self.slots = Gauge("parlmesh_actor_slots", "Slots of this process", registry=registry)
-        self.slots_busy = Gauge("parlmesh_actor_slots_busy", "Slots that run an attempt", registry=registry)
+        self.slots_busy = Gauge("parlmesh_actor_slots_busy", "Slots running an attempt", registry=registry)
         self.busy_seconds = Counter(
             "parlmesh_actor_busy_seconds", "Slot time spent in attempts that ended", registry=registry
         )
@@ -80,16 +80,16 @@ class ActorMetrics:
         self.policy_version = Gauge("parlmesh_actor_policy_version", "Newest policy version held", registry=registry)
         self.policy_fetches = Counter(
             "parlmesh_actor_policy_fetches",
-            "Policies asked for, by result (fetched, not_modified, corrupt, refused, failed)",
+            "Policies requested, by result (fetched, not_modified, corrupt, refused, failed)",
             ["result"],
             registry=registry,
         )
         self.policy_bytes = Counter(
-            "parlmesh_actor_policy_bytes", "Bytes of policies fetched, as they travelled", registry=registry
+            "parlmesh_actor_policy_bytes", "Bytes of policies fetched, as encoded", registry=registry
         )
         self.relay_fetches = Counter(
             "parlmesh_actor_relay_fetches",
-            "Policies asked of the relay, by result (fetched, corrupt, failed)",
+            "Policies requested from the relay, by result (fetched, corrupt, failed)",
             ["result"],
             registry=registry,
         )
@@ -99,7 +99,7 @@ class ActorMetrics:
             registry=registry,
         )
         self.policy_decode_seconds = Counter(
-            "parlmesh_actor_policy_decode_seconds", "Time spent undoing encodings of policies", registry=registry
+            "parlmesh_actor_policy_decode_seconds", "Time spent decoding policies", registry=registry
         )
         self.uploads = Counter(
             "parlmesh_actor_uploads",
@@ -108,7 +108,7 @@ class ActorMetrics:
             registry=registry,
         )
         self.upload_bytes = Counter(
-            "parlmesh_actor_upload_bytes", "Bytes of trajectories sent, those sent again included", registry=registry
+            "parlmesh_actor_upload_bytes", "Bytes of trajectories sent, including those sent again", registry=registry
         )
         self.resent_uploads = Counter(
             "parlmesh_actor_resent_uploads", "Trajectories sent again after a broken stream", registry=registry

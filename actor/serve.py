@@ -20,7 +20,7 @@ from .worker.worker import Worker
 
 log = get_logger("parlmesh.actor")
 
-# How long an actor that leaves waits for a scheduler that is away.
+# How long a leaving actor waits for a scheduler that is away.
 _AWAY_SECONDS = 2.0
 _LOOK_SECONDS = 1.0
 # How long the scheduler may take to end a stream that the actor has ended.
@@ -60,7 +60,7 @@ async def serve(config: ActorConfig, stop: asyncio.Event) -> None:
 
 
 def _announced(config: ActorConfig, page: MetricsServer | None) -> int:
-    """The port to look for on this host; 0 when there is none, or none that the scheduler's machine reaches."""
+    """The metrics port on this host; 0 when there is none, or when the scheduler's machine cannot reach it."""
     if page is None or (is_loopback(config.metrics.host) and not is_loopback(host_of(config.scheduler))):
         return 0
     return page.port
@@ -73,7 +73,7 @@ async def live(worker: Worker, uplink: Uplink, stop: asyncio.Event, *, drain_sec
         await first_of(stop.wait(), worker.asked_to_leave.wait())
         log.info("leaving", actor_id=worker.identity.actor_id)
         worker.leave()
-        # Nobody could take the last results of an actor whose scheduler is away.
+        # While the scheduler is away, nobody can take the last results.
         await first_of(worker.drained(drain_seconds), uplink.stays_away(_AWAY_SECONDS))
         uplink.close()
         await asyncio.wait({connection}, timeout=_GOODBYE_SECONDS)
@@ -81,10 +81,10 @@ async def live(worker: Worker, uplink: Uplink, stop: asyncio.Event, *, drain_sec
 
 
 async def _end_when_stalled(stall_seconds: float) -> None:
-    """Ends the process when its event loop stands still so long: a handler that never yields would block it for good.
+    """Ends the process when its event loop is stuck for this long, e.g. in a handler that never yields; 0 = never.
 
-    The timer is Python's own and needs no turn of the interpreter. It writes where every thread is, then ends the
-    process with exit code 1; the scheduler has given its tasks to others long before. 0 seconds watch nothing.
+    The timer is Python's own and does not need the interpreter's lock. It prints the stack of every thread, then ends
+    the process with exit code 1; by then the scheduler has long given the tasks to others.
     """
     if not stall_seconds:
         return

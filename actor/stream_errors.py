@@ -9,7 +9,7 @@ STREAM_ERRORS = (grpc.aio.AioRpcError, FleetError, ExceptionGroup)
 
 
 def fleet_error_of(error: Exception) -> FleetError:
-    """The first error of a stream's tasks. A group that holds anything else is a defect and raised again."""
+    """The first error of a stream's tasks. A group that holds anything else is a bug and is raised again."""
     if isinstance(error, FleetError):
         return error
     if isinstance(error, grpc.aio.AioRpcError):

@@ -1,4 +1,4 @@
-"""The coordinator of federations as handlers in threads see it: models in, updates out."""
+"""The federation coordinator as handlers in threads see it: models in, updates out."""
 
 import asyncio
 import random
@@ -92,7 +92,7 @@ class FederationLink:
         return held
 
     async def _obtain(self, federation_id: str, version: int) -> ModelFile:
-        """As it is sent, or else by asking for it: the first of a federation, and whatever the stream did not bring."""
+        """Takes the version from the watch; fetches a federation's first one, and any that the watch did not bring."""
         watch = self._watches.get(federation_id)
         if watch is not None:
             try:
@@ -116,7 +116,7 @@ class FederationLink:
         )
 
     def _arrived(self, federation_id: str, version: int, model: ModelFile) -> None:
-        """Kept for the task that will ask for it, unless one waits for it already."""
+        """Keeps a model for the task that will ask for it, unless one is already waiting for it."""
         if (federation_id, version) not in self._models:
             held = self._loop.create_future()
             held.set_result(model)
@@ -127,7 +127,7 @@ class FederationLink:
         return await self._updates.submit(updates, self._limits.upload_seconds)
 
     async def _fetch(self, federation_id: str, version: int) -> ModelFile:
-        """Outlives a restart of the coordinator."""
+        """Retries while the coordinator restarts."""
         deadline = time.monotonic() + self._limits.policy_seconds
         backoff = Backoff(limit=self._limits.reconnect_seconds, rng=self._rng)
         while True:
@@ -150,7 +150,7 @@ class FederationLink:
         finally:
             call.cancel()
         if found is None:
-            raise Unavailable(f"model version {version} of {federation_id!r} came damaged", reason="MODEL_CORRUPT")
+            raise Unavailable(f"model version {version} of {federation_id!r} arrived damaged", reason="MODEL_CORRUPT")
         return found
 
     def _wait(self, work: Coroutine[Any, Any, _T], context: Context) -> _T:

@@ -1,4 +1,4 @@
-"""The nodes that an actor stands for in federations, usually one: their learning tasks, and what was left on each."""
+"""The federation nodes that an actor represents, usually one: their learning tasks, and what each keeps of rounds."""
 
 import json
 import threading
@@ -23,7 +23,7 @@ _KEPT = 8
 
 
 class LearningTasks:
-    """Tasks by name and settings; used from any thread."""
+    """Learning tasks by name and settings; used from any thread."""
 
     def __init__(self, installed: Mapping[str, str]) -> None:
         self._installed = installed
@@ -50,12 +50,12 @@ class Kept:
 
     local: Mapping[str, Array] = field(default_factory=dict)
     feedback: ErrorFeedback | None = None
-    # An update with left-overs or noise in it cannot be made again; it is sent again.
+    # An update with residuals or noise cannot be made again, so a retry sends the same bytes.
     nonce: str = ""
     data: bytes = b""
     samples: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
-    # Of the secure round with this nonce.
+    # For the secure round with `masking_nonce`.
     masking: "Masking | None" = None
     masking_nonce: str = ""
     # Two attempts of one step must not both make keys, nor both mask.
@@ -69,7 +69,7 @@ class Kept:
 
 
 class Participants:
-    """Used by both kinds of federated tasks, from any thread."""
+    """Shared by all kinds of federated tasks, which use it from any thread."""
 
     def __init__(
         self, nodes: Sequence[str], link: FederationLink, tasks: LearningTasks, floor: PrivacyFloor | None = None
@@ -85,7 +85,7 @@ class Participants:
         """InvalidInput naming a node that is not here."""
         for node in nodes:
             if node not in self._nodes:
-                raise InvalidInput(f"node {node!r} is not one of the {len(self._nodes)} that this actor stands for")
+                raise InvalidInput(f"node {node!r} is not one of the {len(self._nodes)} that this actor represents")
 
     def kept(self, federation_id: str, node_id: str) -> Kept:
         """What one federation left on one node; the oldest federation is forgotten when there are too many."""

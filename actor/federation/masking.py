@@ -1,8 +1,8 @@
 """A node's part in a secure sum (Bonawitz et al. 2017): keys, shares of its secrets, a masked update, and unmasking.
 
-What a node answers once it never answers otherwise. It tells of each peer either a share of the seed or one of the key
-of its masks, never both: since the threshold is above half of the nodes, a learner that tells nodes different lists
-gets too few shares of one kind. Pure: randomness is passed in.
+A node never changes an answer once given. For each peer it reveals a share of either the seed or the mask key, never
+both: because the threshold is above half of the nodes, a learner that tells nodes different lists gets too few shares
+of one kind. Pure: randomness is passed in.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ FEWEST_NODES = 3
 
 @dataclass(frozen=True, slots=True)
 class SealedShares:
-    """For each peer a share of the seed and one of the mask key; by the commitment a wrong seed is found."""
+    """For each peer, a share of the seed and one of the mask key; the commitment exposes a wrong seed."""
 
     commitment: bytes
     by_peer: Mapping[str, bytes]
@@ -30,7 +30,7 @@ class SealedShares:
 
 @dataclass(frozen=True, slots=True)
 class Revealed:
-    """Shares of the seeds of nodes whose updates came, and of the mask keys of those whose did not."""
+    """Seed shares of the nodes whose updates came, and mask key shares of the nodes whose updates did not."""
 
     seeds: Mapping[str, bytes]
     keys: Mapping[str, bytes]
@@ -50,11 +50,11 @@ class Masking:
         self._peers: dict[str, PublicKeys] = {}
         self._own_share = b""
         self._sent: SealedShares | None = None
-        # Of each node that gave shares: its seed's and its mask key's.
+        # By the node that gave them: a share of its seed and one of its mask key.
         self._shares: dict[str, tuple[bytes, bytes]] = {}
         self._survivors: frozenset[str] = frozenset()
         self.masked: Array | None = None
-        """The update as it was sent; None before."""
+        """The masked update, which is sent; None until it is made."""
 
     @property
     def summed(self) -> int:
@@ -63,11 +63,11 @@ class Masking:
 
     @property
     def threshold(self) -> int:
-        """Fewest updates of a sum that this node helps to unmask."""
+        """Fewest updates in a sum that this node helps to unmask."""
         return self._threshold
 
     def shares(self, keys: Mapping[str, PublicKeys], threshold: int) -> SealedShares:
-        """Shares for all nodes of the list, which must have this node as it is."""
+        """Shares for all nodes on the list, which must contain this node's own keys."""
         self._check_list(keys, threshold)
         digest = list_digest(self._federation_id, self._round, threshold, keys)
         if self._sent is not None:
@@ -89,7 +89,7 @@ class Masking:
         return self._sent
 
     def accept(self, sealed: Mapping[str, bytes]) -> None:
-        """The peers' shares for this node: who gave none is not in the sum."""
+        """Takes the peers' shares for this node; a peer that gave none is not in the sum."""
         if self._sent is None:
             raise _refusal("shares came before the list of nodes")
         givers = {*sealed, self._node_id}
@@ -113,7 +113,7 @@ class Masking:
         self._shares = {node: (both[:SHARE_BYTES], both[SHARE_BYTES:]) for node, both in opened.items()}
 
     def mask(self, words: Array) -> Array:
-        """Adds all masks, in place. Once only: two updates under the same masks would tell their difference."""
+        """Adds all masks, in place. Once only: two updates under the same masks would reveal their difference."""
         if not self._shares:
             raise _refusal("an update cannot be masked before the peers' shares are here")
         if self.masked is not None:
@@ -123,7 +123,7 @@ class Masking:
             if peer != self._node_id:
                 key = mask_key(self._mask_key, self._peers[peer].mask, self._digest, self._node_id, peer)
                 stream = MaskStream(key)
-                # The two nodes of a pair take the same mask with opposite signs.
+                # The two nodes of a pair apply the same mask with opposite signs.
                 (stream.add_to if self._node_id < peer else stream.take_from)(words)
         self.masked = words
         return words

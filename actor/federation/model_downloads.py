@@ -1,4 +1,4 @@
-"""Federated models on their way to this process's nodes. Chunks go where they stay, and are checked as they pass."""
+"""Federated models on their way to this process's nodes. Chunks go straight to their final place, hashed on the way."""
 
 import asyncio
 from collections.abc import AsyncIterable, Callable
@@ -17,7 +17,7 @@ from ..stream_errors import STREAM_ERRORS, fleet_error_of
 
 
 class ArrivingModel:
-    """Room for one version; ResourceExhausted when it is larger than `limit`."""
+    """The buffer for one version; ResourceExhausted when it is larger than `limit`."""
 
     def __init__(self, header: pb.ModelHeader, limit: int) -> None:
         if header.size_bytes > limit:
@@ -27,14 +27,14 @@ class ArrivingModel:
             )
         self.federation_id, self.version = header.federation_id, header.version
         self._checksum = header.checksum
-        # numpy asks for large pages: touching the room for 40 MB costs a quarter of what bytes would.
+        # numpy asks for large pages: touching a buffer of 40 MB costs a quarter of what bytes would.
         self._room = np.empty(header.size_bytes, np.uint8)
         self._view = memoryview(self._room)  # type: ignore[arg-type]
         self._hasher = fast_hasher()
         self._received = 0
 
     def take(self, data: memoryview) -> bool:
-        """One chunk; False when there is no room for it."""
+        """Adds one chunk; False when there is no room for it."""
         after = self._received + len(data)
         if after > len(self._view):
             return False
@@ -60,7 +60,7 @@ log = get_logger("parlmesh.actor")
 
 
 class ModelWatch:
-    """One stream, for as long as it lives. `arrived` is called with every version that has come whole."""
+    """One stream, until it ends. `arrived` is called with every version that is complete."""
 
     def __init__(
         self, call: Any, have_version: int, limit: int, arrived: Callable[[str, int, ModelFile], None]
@@ -118,10 +118,10 @@ class ModelWatch:
 
 
 async def arriving_models(messages: AsyncIterable[bytes], limit: int) -> "AsyncIterable[ArrivingModel]":
-    """The models in encoded GetFederatedModelResponses, or WatchFederatedModelResponses, when all of each is here.
+    """Yields each model of encoded GetFederatedModelResponses or WatchFederatedModelResponses once it is complete.
 
-    One that the stream ends in, or that is longer than its header says, is given as it is. FleetError when one is
-    larger than `limit`.
+    A model cut short by the end of the stream, or longer than its header says, is yielded as it is. FleetError when
+    one is larger than `limit`.
     """
     model: ArrivingModel | None = None
     async for message in messages:

@@ -1,4 +1,4 @@
-"""What a node asks of a federation before it sends an update, and its own account of what it has given away."""
+"""What a node requires of a federation before it sends an update, and its own record of the privacy it has spent."""
 
 import json
 import math
@@ -13,17 +13,17 @@ from ..config import PrivacyFloorConfig
 
 
 class PrivacyFloor:
-    """Used from any thread. Of Gaussian releases the squares of μ add up, whatever the noise of each was."""
+    """Used from any thread. The squares of μ of Gaussian releases add up, whatever the noise of each."""
 
     def __init__(self, config: PrivacyFloorConfig) -> None:
         self._config = config
         self._lock = threading.Lock()
 
     def check_fit(self, clip_norm: float, noise_multiplier: float) -> None:
-        """FailedPrecondition when the federation asks for updates that this node does not send."""
+        """FailedPrecondition when the federation asks for an update that this node does not send."""
         least, longest = self._config.min_noise_multiplier, self._config.max_clip_norm
         if self._config.epsilon_budget and not noise_multiplier:
-            raise _refusal("this node sends updates with noise only (privacy.epsilon_budget); the federation has none")
+            raise _refusal("this node sends updates only with noise (privacy.epsilon_budget); the federation adds none")
         if noise_multiplier < least:
             raise _refusal(
                 f"this node sends updates with a noise_multiplier of at least {least:g}"
@@ -36,7 +36,7 @@ class PrivacyFloor:
             )
 
     def check_sum(self, nodes: int) -> None:
-        """FailedPrecondition when an update would be one of fewer than this node asks for; 1 = it goes unmasked."""
+        """FailedPrecondition when an update would be summed with too few others; `nodes` is 1 for an unmasked one."""
         fewest = self._config.min_summed_nodes
         if nodes < fewest:
             found = f"in one of at least {nodes}" if nodes > 1 else "unmasked"
@@ -46,13 +46,13 @@ class PrivacyFloor:
             )
 
     def check_evaluation(self) -> None:
-        """FailedPrecondition when this node evaluates no models: what it finds is sent without noise."""
+        """FailedPrecondition when this node evaluates no models, because results are sent without noise."""
         config = self._config
         if (config.min_noise_multiplier or config.epsilon_budget) and not config.evaluate:
             raise _refusal("this node evaluates no models: results are sent without noise (privacy.evaluate)")
 
     def spend(self, node_id: str, noise_multiplier: float, *, in_parts: bool = False) -> None:
-        """Before an update is made: FailedPrecondition when it would go beyond the budget; then nothing is spent.
+        """Called before an update is made. FailedPrecondition, with nothing spent, when it would exceed the budget.
 
         `in_parts`: the noise is that of a secure sum.
         """
@@ -65,7 +65,7 @@ class PrivacyFloor:
             epsilon = gaussian_epsilon(math.sqrt(total), config.delta)
             if epsilon > config.epsilon_budget:
                 raise FailedPrecondition(
-                    f"another update of node {node_id} would give away epsilon {epsilon:.4g};"
+                    f"another update of node {node_id} would bring its epsilon to {epsilon:.4g};"
                     f" its budget is {config.epsilon_budget:g} (privacy.epsilon_budget)",
                     reason="PRIVACY_BUDGET",
                 )

@@ -21,7 +21,7 @@ _MOST_PARTS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What is sent of one node's training."""
+    """What is sent after one node's training."""
 
     header: pb.UpdateHeader
     data: bytes | memoryview
@@ -29,7 +29,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What the coordinator says of it."""
+    """The coordinator's answer to one update."""
 
     round: int
     error: FleetError | None
@@ -37,7 +37,7 @@ class Receipt:
 
 
 class UpdateStream:
-    """Opened by the first update, and again after it broke. The same update counts once, however often it is sent."""
+    """Opened by the first update, and again after a break. An update counts once, however often it is sent."""
 
     def __init__(self, open_call: Callable[[], Any], *, pause_seconds: float, rng: random.Random) -> None:
         self._open_call = open_call
@@ -56,7 +56,7 @@ class UpdateStream:
                 async with asyncio.timeout_at(asyncio.get_running_loop().time() + deadline - time.monotonic()):
                     return await session.submit(updates)
             except TimeoutError:
-                # Receipts come in order: one that is not waited for any more would be taken for the next.
+                # Receipts come in order: a late one would be taken for the next update's.
                 session.end(Unavailable("no receipt came within the time limit"))
                 raise DeadlineExceeded(f"no receipt for an update within {seconds:g} seconds") from None
             except Unavailable:
@@ -81,7 +81,7 @@ class UpdateStream:
 
 
 class _Session:
-    """One call. It is broken from the first thing that goes wrong on."""
+    """One call, broken by the first thing that goes wrong."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
@@ -110,8 +110,8 @@ class _Session:
                 except asyncio.InvalidStateError:
                     self.end(Unavailable("the stream of updates has ended"))
                 except BaseException as error:
-                    # A message that is cut short spoils all that follow. grpc raises CancelledError also where `end`
-                    # cancelled the call under a writer, and then the reason is known.
+                    # A message that is cut short spoils all that follow. grpc also raises CancelledError when `end`
+                    # cancelled the call under a writer; then the reason is known.
                     self.end(Unavailable("an update was given up half-way"))
                     if being_cancelled() or not isinstance(error, asyncio.CancelledError):
                         raise
@@ -124,7 +124,7 @@ class _Session:
         return receipts
 
     def end(self, error: FleetError) -> None:
-        """All who wait are told; the first error is the one that counts."""
+        """Fails every waiting update; the first error is kept."""
         if self._error is None:
             self._error = error
         self._call.cancel()
@@ -141,7 +141,7 @@ class _Session:
             while isinstance(answer := await self._call.read(), pb.SubmitUpdatesResponse):
                 for receipt in answer.receipts:
                     self._settle(receipt)
-            # A stream that the coordinator ended has a status that says why.
+            # If the coordinator ended the stream, its status says why.
             await self._call
             self.end(Unavailable("the coordinator ended the stream of updates"))
         except STREAM_ERRORS as error:
@@ -160,7 +160,7 @@ class _Session:
 
 
 def _cause(error: Exception) -> FleetError:
-    """A refusal of the caller is final; anything else that ends a stream may be over soon."""
+    """A refusal of this caller is final; anything else that ends a stream may be temporary."""
     meant = fleet_error_of(error)
     return meant if isinstance(meant, (PermissionDenied, Unauthenticated, Unavailable)) else Unavailable(meant.message)
 

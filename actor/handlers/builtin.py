@@ -1,4 +1,4 @@
-"""The built-in kinds of tasks, by name, and what their handlers need of their actor."""
+"""The built-in kinds of tasks, by name, and what their handlers need from their actor."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from .rollout import Rollout
 
 @dataclass(frozen=True, slots=True)
 class HandlerResources:
-    """What a handler may need of its actor."""
+    """What a handler may need from its actor."""
 
     identity: ActorIdentity
     policies: PolicyLink

@@ -42,21 +42,21 @@ class Judge(Parameters):
 
 
 class Trainee(Judge):
-    """A node that is to train; the nonce is what its update is bound to."""
+    """A node that trains; its update is bound to the nonce."""
 
     nonce: str = Field(pattern=NONCE)
-    # Of the others in a secure sum, sealed for this node.
+    # The other nodes' shares in a secure sum, sealed for this node.
     shares: dict[str, str] = Field(default_factory=dict, max_length=MOST_NODES)
 
 
 class Masks(Parameters):
-    """How the numbers of a secure sum are written."""
+    """How the numbers of a secure sum are encoded."""
 
     nodes: int = Field(ge=1, le=MOST_NODES)
     largest_value: float = Field(gt=0, lt=1e30)
     largest_weight: int = Field(ge=1, le=LARGEST_WEIGHT)
     clip_norm: float = Field(default=0.0, ge=0, lt=1e30)
-    # Of the sum's noise, of which every node adds a part.
+    # For the noise of the whole sum; every node adds a part of it.
     noise_multiplier: float = Field(default=0.0, ge=0, le=1_000)
     uncounted_nodes: int = Field(default=0, ge=0, lt=MOST_NODES)
 
@@ -101,7 +101,7 @@ class EvaluateParameters(_Common):
 
 
 class FederatedFit:
-    """The kind `federated_fit`. The waiting for receipts is left to the event loop."""
+    """The kind `federated_fit`. The event loop waits for the receipts, not the slot."""
 
     kind = "federated_fit"
     runs_in = RunsIn.THREAD
@@ -112,7 +112,7 @@ class FederatedFit:
     def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Tail:
         """{federation_id, task, settings, round, base_version, members: [{node_id, number, nonce}], seed, ...}
 
-        A node that fails does not keep the others from sending; the attempt has failed when all have.
+        A node that fails does not keep the others from sending; the attempt fails when all of them do.
         """
         wanted = parse_parameters(FitParameters, self.kind, parameters)
         self._participants.check(member.node_id for member in wanted.members)
@@ -145,7 +145,7 @@ class FederatedFit:
         if wanted.masks is not None:
             with kept.turn:
                 data = self._masked(task, model, wanted, wanted.masks, member, kept, context)
-            # Whatever is said besides the update would be said of this node alone.
+            # Sample counts and metrics would reveal something about this node alone.
             return Update(_header(wanted, member, model, data, 1, {}), data)
         if kept.nonce == member.nonce:
             data, samples, metrics = kept.data, kept.samples, kept.metrics
@@ -154,7 +154,7 @@ class FederatedFit:
             fitted = task.fit({**model.tensors, **kept.local}, part)
             samples, metrics = fitted.samples, fitted.metrics
             if wanted.noise_multiplier:
-                # Whatever is said besides the update would be said without noise.
+                # Sample counts and metrics would be sent without noise.
                 samples, metrics = 1, {}
                 self._participants.floor.spend(member.node_id, wanted.noise_multiplier)
             kept.local = model.schema.local(fitted.tensors)
@@ -173,7 +173,7 @@ class FederatedFit:
         kept: Kept,
         context: Context,
     ) -> memoryview:
-        """The update as one of a secure sum. Made once: two under the same masks would tell their difference."""
+        """The update, masked for a secure sum. Made once: two under the same masks would reveal their difference."""
         masking = kept.masking_of(member.nonce)
         masking.accept({node: bytes.fromhex(share) for node, share in member.shares.items()})
         if masking.masked is None:
@@ -203,7 +203,7 @@ class FederatedFit:
             if kept.feedback is not None and kept.nonce == update.header.nonce.hex():
                 kept.feedback.settle(taken=receipt.error is None)
             if receipt.error is not None:
-                # The coordinator has said no and knows why; another attempt would be refused too.
+                # The coordinator would refuse another attempt too.
                 failed[update.header.node_id] = f"refused: {receipt.error.reason}"
         return Result({"sent": len(updates), **({"failed": failed} if failed else {})})
 
@@ -243,12 +243,12 @@ def noised(vector: Array, clip_norm: float, noise_multiplier: float) -> Array:
 
 
 def _noise_part(masks: Masks, threshold: int) -> float:
-    """Deviation of this node's noise: sums of fewer than the threshold are never unmasked, since nodes refuse to."""
+    """Deviation of this node's noise: nodes refuse to unmask a sum of fewer updates than the threshold."""
     if not masks.noise_multiplier:
         return 0.0
     if masks.uncounted_nodes >= threshold:
         raise FailedPrecondition(
-            f"a sum of {threshold} nodes cannot do without the noise of {masks.uncounted_nodes}", reason="SECURE_SUM"
+            f"a sum of {threshold} nodes cannot leave out the noise of {masks.uncounted_nodes}", reason="SECURE_SUM"
         )
     return part_deviation(masks.noise_multiplier, masks.clip_norm, threshold - masks.uncounted_nodes)
 

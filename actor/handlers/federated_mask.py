@@ -31,7 +31,7 @@ class Keys(Parameters):
 
 
 class Member(Parameters):
-    """A node that is asked; the nonce is that of its update in the round."""
+    """A node that is asked; the nonce is its update's in this round."""
 
     node_id: str = Field(min_length=1, max_length=128)
     nonce: str = Field(pattern=NONCE)
@@ -101,7 +101,7 @@ class FederatedMask:
             text = f"secure sums need the package {error.name}: pip install 'parlmesh[security]'"
             raise FailedPrecondition(text, reason="MISSING_PACKAGE") from error
         if kept.masking is None or kept.masking_nonce != member.nonce:
-            # The secrets of the last round go with it.
+            # This drops the secrets of the last round.
             kept.masking = Masking(wanted.federation_id, wanted.round, member.node_id, self._random)
             kept.masking_nonce = member.nonce
         keys = kept.masking.keys

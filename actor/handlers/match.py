@@ -1,4 +1,4 @@
-"""Two versions of a run against each other: whole games, colours alternating, openings by the seed."""
+"""Two versions of a run against each other: whole games, alternating colours, openings chosen by the seed."""
 
 from typing import Any
 

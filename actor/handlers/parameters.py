@@ -24,7 +24,7 @@ class SearchParameters(Parameters):
 
 
 def search_of(wanted: SearchParameters | None) -> Search | None:
-    """As players take it."""
+    """The search as players take it."""
     return None if wanted is None else Search(**wanted.model_dump())
 
 
@@ -32,7 +32,7 @@ P = TypeVar("P", bound=Parameters)
 
 
 def parse_parameters(model: type[P], kind: str, parameters: Mapping[str, Any]) -> P:
-    """The parameters as `model`; the first thing wrong with them is named with its value and what is allowed."""
+    """The parameters as `model`; the error names the first wrong one with its value and what is allowed."""
     try:
         return model.model_validate(dict(parameters))
     except ValidationError as error:

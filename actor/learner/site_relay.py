@@ -1,4 +1,4 @@
-"""The site's relay, as an actor uses it: policies by the digest that the learner announced, as long as it answers."""
+"""The site's relay as an actor uses it: policies by the digest that the learner announced, while the relay answers."""
 
 import asyncio
 import random
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 log = get_logger("parlmesh.actor")
 
 _CHECK = "/grpc.health.v1.Health/Check"
-# HealthCheckResponse{status: SERVING}; actors do without the package that has the message.
+# HealthCheckResponse{status: SERVING}, so that actors do not need the package that defines it.
 _SERVING = b"\x08\x01"
 _CHECK_SECONDS = 2.0
 _FIRST_PAUSE_SECONDS = 0.5
 
 
 class Relay:
-    """Used as a context manager, which owns the looks at a relay that did not answer."""
+    """A context manager, which owns the checks of a relay that did not answer."""
 
     def __init__(
         self,
@@ -60,15 +60,15 @@ class Relay:
 
     @property
     def answers(self) -> bool:
-        """False from a failure until the relay says that it serves."""
+        """False after a failure until the relay reports that it serves."""
         return self._looking is None
 
     async def fetch(self, announced: PolicyHeader, encoding: "Encoding", base: Base | None) -> FetchedPolicy | None:
-        """The version that the learner announced; None when the learner is to be asked for it."""
+        """The version that the learner announced; None when the learner must be asked for it."""
         if not self.answers:
             return None
         if encoding == "delta" and (base is None or base.version >= announced.version):
-            # There is nothing before it.
+            # There is no older version to apply a delta to.
             encoding, base = "zstd", None
         request = GetPolicyRequest(
             run_id=announced.run_id,
@@ -101,7 +101,7 @@ class Relay:
     def _leave(self, error: FleetError) -> None:
         self._metrics.relay_fetches.labels("corrupt" if error.reason == CORRUPT else "failed").inc()
         if isinstance(error, NotFound) or self._looking is not None:
-            # The learner no longer has it: no fault of the relay's.
+            # The learner no longer has it, which is not the relay's fault.
             return
         log.warning("relay_left", reason=error.reason, message=error.message)
         self._metrics.relay_left.set(1)

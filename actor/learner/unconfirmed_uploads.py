@@ -1,4 +1,4 @@
-"""Uploads without a receipt yet: a slot may collect its next trajectory beside a few of them, and waits at more."""
+"""Uploads without a receipt yet: a slot collects its next trajectory while a few are under way, and waits at more."""
 
 import concurrent.futures
 import time
@@ -16,17 +16,17 @@ _OVERLAP = 2
 
 
 class UnconfirmedUploads:
-    """By slot, those of its last task included. Each slot is used by one thread."""
+    """By slot, including those of its last task. Each slot is used by one thread."""
 
     def __init__(self) -> None:
         self._by_slot: defaultdict[int, deque[Upload]] = defaultdict(deque)
 
     def add(self, slot: int, upload: Upload) -> None:
-        """One has begun."""
+        """Adds an upload that has begun."""
         self._by_slot[slot].append(upload)
 
     def make_room(self, context: Context) -> float:
-        """Waits while too many of the slot are under way; the seconds that it took."""
+        """Waits while too many of the slot's uploads are under way; returns the seconds it took."""
         asked = time.perf_counter()
         uploads = self._by_slot[context.slot]
         while len(uploads) >= _OVERLAP:

@@ -1,4 +1,4 @@
-"""Who an actor is in the fleet, and which of its starts: clocks go back, starts do not."""
+"""An actor's identity in the fleet, and the number of its start, which grows even when the clock goes back."""
 
 from dataclasses import dataclass, field
 
@@ -11,13 +11,13 @@ LAST_INCARNATION = (1 << 63) - 1
 
 @dataclass(slots=True)
 class ActorIdentity:
-    """Who an actor is in the fleet."""
+    """An actor's identity in the fleet."""
 
     node_id: str
     actor_id: str
     incarnation: int
     from_clock: bool = field(default=False, compare=False)
-    """Whether the incarnation may be another: clocks go back."""
+    """Whether the incarnation may be raised, because the clock may have gone back."""
     _outlived: int = field(default=-1, compare=False)
 
     @property
@@ -26,13 +26,13 @@ class ActorIdentity:
         return max(self.incarnation, self._outlived + 1)
 
     def outlive(self, newest: int) -> None:
-        """A learner knows of a later start, which cannot be: only this process is given rollouts under this name."""
+        """The learner knows a later start, which is impossible: only this process gets rollouts under this name."""
         if self.from_clock and self.at_learner <= newest < LAST_INCARNATION:
             self._outlived = newest
             log.warning("clock_went_back", actor_id=self.actor_id, incarnation=self.incarnation, newest=newest)
 
     def succeed(self, newest: int) -> bool:
-        """Begins after the newest start that others know of; False when there is no need, or the number was given."""
+        """Moves past the newest start that others know; False if that is not needed, or the incarnation was set."""
         if not self.from_clock or newest <= self.incarnation:
             return False
         self.incarnation = newest + 1

@@ -1,4 +1,4 @@
-"""What handlers look after between tasks, from the actor's start to its end."""
+"""The background work of handlers between tasks, from the actor's start to its end."""
 
 import asyncio
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ log = get_logger("parlmesh.actor")
 
 
 class Attendance:
-    """Used as a context manager, which owns what runs."""
+    """A context manager, which owns the background work."""
 
     def __init__(self, node_id: str, handlers: Iterable[Handler]) -> None:
         self._node_id = node_id

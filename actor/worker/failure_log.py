@@ -1,4 +1,4 @@
-"""Failed attempts in the log, each kind of failure now and then: a fleet that fails fast must not fill a disk."""
+"""Logs failed attempts, each kind of failure only now and then: a fleet that fails fast must not fill a disk."""
 
 import time
 from collections.abc import Callable
@@ -15,16 +15,16 @@ _MOST_KINDS = 256
 
 
 class FailureLog:
-    """Writes the first failure of a kind and reason at once, and those of the next seconds as a number."""
+    """Logs the first failure of a kind and reason at once, and only counts those of the next seconds."""
 
     def __init__(self, actor_id: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._actor_id = actor_id
         self._clock = clock
-        # When each was last written, and how many were left out since.
+        # When each was last logged, and how many were left out since.
         self._written: dict[tuple[str, str], tuple[float, int]] = {}
 
     def add(self, kind: str, lease: Lease, failure: Failure) -> None:
-        """Takes in one failed attempt."""
+        """Logs or counts one failed attempt."""
         key, now = (kind, failure.reason), self._clock()
         last, left_out = self._written.get(key, (now - _SECONDS, 0))
         if now - last < _SECONDS:

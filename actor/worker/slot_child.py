@@ -47,7 +47,7 @@ def main(source: str, actor_id: str, slot: str, *told: str) -> None:
 
 
 def _receive(requests: BinaryIO, inbox: "SimpleQueue[Assignment]") -> None:
-    # A thread of its own notices that the actor is gone even while the handler works.
+    # A separate thread notices that the actor is gone even while the handler works.
     while header := requests.read(HEADER_BYTES):
         inbox.put(Assignment.FromString(requests.read(length_of(header))))
     os._exit(0)

@@ -51,7 +51,7 @@ def test_noise_that_is_a_part_of_a_sums_is_accounted_as_such(tmp_path):
     allowed = releases_within(4.0, 1e-5, 8.0, 100, in_parts=True)
     for _ in range(allowed):
         PrivacyFloor(config).spend("a", 4.0, in_parts=True)
-    with pytest.raises(FailedPrecondition, match="would give away epsilon"):
+    with pytest.raises(FailedPrecondition, match="would bring its epsilon to"):
         PrivacyFloor(config).spend("a", 4.0, in_parts=True)
 
 
@@ -61,7 +61,7 @@ def test_a_budget_holds_over_restarts_and_federations_and_is_never_passed(tmp_pa
     for _ in range(allowed):
         PrivacyFloor(config).spend("a", 4.0)
     for _ in range(3):
-        with pytest.raises(FailedPrecondition, match="would give away epsilon") as caught:
+        with pytest.raises(FailedPrecondition, match="would bring its epsilon to") as caught:
             PrivacyFloor(config).spend("a", 4.0)
         assert caught.value.reason == "PRIVACY_BUDGET"
     spent = json.loads(config.ledger.read_text())["a"]

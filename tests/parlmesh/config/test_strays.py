@@ -42,7 +42,7 @@ def test_keys_of_callers_are_refused_on_a_scheduler(
     with pytest.raises(SystemExit) as end:
         parse_arguments("scheduler", SchedulerConfig, [])
     assert end.value.code == 2
-    assert f"security.{key} is for those who call, and a scheduler calls nobody" in capsys.readouterr().err
+    assert f"security.{key} is for callers, and a scheduler calls nobody" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("key", ["tokens=/t", "insecure=true"])
@@ -50,4 +50,4 @@ def test_keys_of_servers_are_refused_on_an_actor(key: str, capsys: pytest.Captur
     with pytest.raises(SystemExit) as end:
         parse_arguments("actor", ActorConfig, ["--set", f"security.{key}"])
     assert end.value.code == 2
-    assert "is for servers, and an actor is called by nobody" in capsys.readouterr().err
+    assert "is for servers, and nothing calls an actor" in capsys.readouterr().err
