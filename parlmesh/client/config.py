@@ -9,29 +9,29 @@ class ClientConfig(Config):
     """Deadlines and bounds of one controller: every wait has a deadline, every buffer a size."""
 
     submitter: str = Field(default="", max_length=200)
-    """Under this name the tasks share the queue fairly with those of others; empty = a name of its own."""
+    """Name under which tasks share the queue fairly with those of others; empty = a unique name."""
     connect_seconds: float = Field(default=10.0, gt=0, le=3600)
     """Longest wait for a scheduler to answer at all."""
     call_seconds: float = Field(default=30.0, gt=0, le=3600)
     """Longest wait for a submit or any other single call, retries included."""
     wait_seconds: float = Field(default=3600.0, gt=0, le=365 * 86400)
-    """Longest wait for outcomes where a call names none."""
+    """Longest wait for outcomes when a call sets no timeout."""
     start_seconds: float = Field(default=60.0, gt=0, le=3600)
     """Longest wait for a local fleet to be ready."""
     reconnect_seconds: float = Field(default=2.0, gt=0, le=300)
     """Longest pause between two attempts to reach the scheduler again."""
     requests_in_flight: int = Field(default=2, ge=1, le=64)
-    """Requests without a receipt at once; what becomes ready meanwhile goes into the next one."""
+    """Most requests without a receipt; tasks that become ready meanwhile go into the next one."""
     tasks_per_request: int = Field(default=2000, ge=1, le=10_000)
     """Most tasks in one request."""
     message_bytes: int = Field(default=1 << 30, ge=64 << 10, le=1 << 30)
-    """Largest request; the scheduler says its own limit (`listen.max_message_bytes`), and the lower one holds."""
+    """Largest request; the scheduler announces its own limit (`listen.max_message_bytes`); the lower one applies."""
     blob_bytes: int = Field(default=4 << 30, ge=1 << 20, le=1 << 44)
-    """Large arrays kept on this host, where it is not the scheduler's: what was used the longest ago goes first."""
+    """Size of the large arrays kept on this host if it is not the scheduler's; the least recently used go first."""
     blob_seconds: float = Field(default=300.0, gt=0, le=3600)
-    """Longest time for one large array to come from the scheduler, or to go there."""
+    """Longest transfer of one large array from or to the scheduler."""
     unclaimed_outcomes: int = Field(default=100_000, ge=1)
-    """Outcomes of tasks submitted alone that are kept until `result` asks for them; the oldest go first."""
+    """Outcomes of `submit_task` and `submit_tasks` kept until `result` asks for them; the oldest go first."""
     unclaimed_bytes: int = Field(default=256 << 20, ge=1)
     """The same, by size."""
     max_workers: int = Field(default=10_000, ge=1, le=100_000)

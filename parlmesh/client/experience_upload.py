@@ -34,7 +34,7 @@ _MOST_WAITING = 1_000_000
 
 class Step(NamedTuple):
     """One step of one environment. The action is the policy's, before it is scaled or squashed to the environment's
-    bounds; `log_prob` is asked for by PPO alone."""
+    bounds; only PPO needs `log_prob`."""
 
     observation: Any
     action: Any
@@ -47,14 +47,14 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UploadedExperience:
-    """What became of the steps that were given so far in one call."""
+    """What one call made of the steps given so far."""
 
     trajectories: int = 0
     """Accepted in this call."""
     waiting_steps: int = 0
     """Kept until they fill a trajectory."""
     policy_version: int = 0
-    """Newest of the run, as last told."""
+    """The run's newest version, as last reported."""
 
 
 class _Row(NamedTuple):
@@ -64,7 +64,7 @@ class _Row(NamedTuple):
 
 class ExperienceUploads:
     """Steps of one environment in order, cut into trajectories of the run's shape. A step that does not begin where the
-    last one ended begins an episode of its own."""
+    last one ended begins a new episode."""
 
     def __init__(self, channel: grpc.aio.Channel, run_id: str) -> None:
         self._channel = channel
@@ -76,7 +76,7 @@ class ExperienceUploads:
         self._episodes: list[Episode] = []
 
     async def add(self, steps: Iterable[Any], *, seconds: float) -> UploadedExperience:
-        """Uploads what fills trajectories; raises the learner's reason where one is refused, which is then gone."""
+        """Uploads every full trajectory; raises the learner's reason when one is refused, and drops that one."""
         for given in steps:
             self._keep(_step(given))
         training = await self._training(seconds)
@@ -107,7 +107,7 @@ class ExperienceUploads:
             self._end()
 
     def _end(self) -> None:
-        """The row after an end only resets, and counts for nothing."""
+        """Ends the episode; the row after it only resets and does not count."""
         last = self._rows[-1].step
         reset = last._replace(observation=last.next_observation, reward=0.0, terminated=False, truncated=False)
         self._rows.append(_Row(reset, valid=False))
@@ -165,7 +165,7 @@ def _step(given: Any) -> Step:
 
 
 def _columns(rows: list[_Row], length: int, width: int) -> dict[str, Array]:
-    """Consecutive stretches side by side; each has the observation that follows its last step as its last row."""
+    """Consecutive stretches side by side; the last row of observations is what follows each one's last step."""
 
     def column(values: list[Any], dtype: str | None = None) -> Array:
         found = _narrow(np.asarray(values), dtype)
@@ -186,7 +186,7 @@ def _columns(rows: list[_Row], length: int, width: int) -> dict[str, Array]:
 
 
 def _narrow(values: Array, dtype: str | None) -> Array:
-    """As collectors have them: whole numbers of 64 bits, others of 32; bytes stay."""
+    """Converts to the types of collectors: int64, float32 and bool; unsigned integers keep theirs."""
     if dtype is None:
         dtype = {"f": "float32", "i": "int64", "u": str(values.dtype), "b": "bool"}.get(values.dtype.kind, "float32")
     return values.astype(dtype, copy=False)

@@ -21,16 +21,16 @@ _LOOK_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class GlobalModel:
-    """What one round made."""
+    """The result of one round."""
 
     federation_id: str
     round: int
     version: int
-    """Of the model that the round produced; 0 when too few updates counted, and then the model is as before."""
+    """Of the model that the round produced; 0 when too few updates counted and the model is unchanged."""
     digest: str
     """SHA-256 of the model's file."""
     updates: Mapping[str, str]
-    """By node: empty = accepted, else the word for the refusal."""
+    """By node: empty = accepted, otherwise the reason of the refusal."""
     metrics: Mapping[str, Any]
     seconds: float
 
@@ -38,7 +38,7 @@ class GlobalModel:
 class PARLFederatedOrchestrator:
     """Rounds on the fleet of one controller, which needs the learner's address.
 
-    The first call starts a federation of the nodes; it goes on by itself, and each call gives the next round.
+    The first call starts a federation of the nodes; it then runs by itself, and each call returns the next round.
     """
 
     def __init__(self, controller: PARLController, configuration: Mapping[str, Any] | None = None) -> None:
@@ -49,14 +49,14 @@ class PARLFederatedOrchestrator:
         self._told = 0
 
     async def parallel_training_round(self, nodes: Sequence[str], *, timeout: float = 300.0) -> GlobalModel:  # noqa: ASYNC109
-        """All nodes train at the same time, and their updates are joined; returns when the round has ended."""
+        """All nodes train at the same time, and their updates are aggregated; returns when the round has ended."""
         wanted = tuple(sorted(set(nodes)))
         if not wanted:
             raise InvalidInput("a round needs at least one node")
         if not self._federation_id:
             await self._start(wanted)
         elif wanted != self._nodes:
-            raise InvalidInput(f"this federation is of {len(self._nodes)} other nodes; stop() it before another begins")
+            raise InvalidInput(f"this federation has {len(self._nodes)} other nodes; stop() it before starting another")
         try:
             async with asyncio.timeout(timeout):
                 while True:
@@ -82,7 +82,7 @@ class PARLFederatedOrchestrator:
         self._nodes = nodes
 
     async def _next(self) -> GlobalModel | None:
-        """The first ended round after the one told last."""
+        """The first ended round after the last one returned."""
         token, ended = "", dict[int, pb.Round]()
         while True:
             request = pb.ListRoundsRequest(federation_id=self._federation_id, page_token=token)

@@ -21,7 +21,7 @@ class PARLMetrics:
     """Waiting for their dependencies or for a retry's back-off."""
     running_tasks: int
     completed_tasks: int
-    """Ended well."""
+    """Succeeded."""
     failed_tasks: int
     cancelled_tasks: int
     retried_tasks: int
@@ -36,9 +36,9 @@ class PARLMetrics:
     worker_utilization: float
     """Busy share of all READY slots, 0 to 1."""
     queued_by_priority: Mapping[str, int]
-    """Of the queued tasks, by the word for the priority."""
+    """Queued tasks by the name of their priority."""
     oldest_queued_seconds: float
-    """How long ago the task that is queued longest was submitted; 0 when none is."""
+    """Time since the longest-queued task was submitted; 0 when none is queued."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class ClientCounts:
     """What this client did since it was opened."""
 
     pending_tasks: int = 0
-    """Submitted by it and without an outcome."""
+    """Submitted by this client and still without an outcome."""
     submitted_tasks: int = 0
     received_outcomes: int = 0
     refused_tasks: int = 0
@@ -58,18 +58,18 @@ class ClientCounts:
     foreign_outcomes: int = 0
     """Outcomes nobody here waited for: repeated, abandoned, or of another client with the same submitter."""
     dropped_outcomes: int = 0
-    """Outcomes of tasks submitted alone that nobody asked for in time; the scheduler may still have them."""
+    """Outcomes of `submit_task` or `submit_tasks` that nobody asked for in time; the scheduler may still have them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PARLStats(PARLMetrics):
-    """The fleet's numbers with the client's own."""
+    """The fleet's numbers and the client's own."""
 
     client: ClientCounts
 
 
 def stats_from_proto(message: pb.GetStatisticsResponse, client: ClientCounts) -> PARLStats:
-    """Every field of the answer has its namesake."""
+    """Each field of the response goes to the attribute of the same name."""
     numbers = {field.name: getattr(message, field.name) for field in message.DESCRIPTOR.fields}
     numbers["queued_by_priority"] = dict(message.queued_by_priority)
     return PARLStats(client=client, **numbers)
@@ -86,12 +86,12 @@ class ActorState(StrEnum):
     LOST = "lost"
     """Its stream is gone; its leases were given away."""
     QUARANTINED = "quarantined"
-    """Its node gave bad answers: it gets nothing for a while."""
+    """Its node gave bad answers: it gets no tasks for a while."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActorInfo:
-    """One actor of the fleet (S1 calls it a worker)."""
+    """One actor of the fleet, called a worker elsewhere in the SDK."""
 
     actor_id: str
     node_id: str
@@ -120,7 +120,7 @@ _STATES: Mapping[int, ActorState] = {
 
 
 def actor_from_proto(message: pb.Actor) -> ActorInfo:
-    """A state this client does not know is taken as LOST: no reason to count on the actor."""
+    """A state that this client does not know becomes LOST, so that nobody counts on the actor."""
     return ActorInfo(
         actor_id=message.actor_id,
         node_id=message.node_id,

@@ -15,14 +15,14 @@ from .task_request import Placement, Priority, TaskRequest
 
 
 def check_task(given: object) -> None:
-    """InvalidInput for a function that no actor knows: the commonest slip of those who come from elsewhere."""
+    """InvalidInput for a function that no actor knows: the most common mistake of users of other libraries."""
     if callable(given) and not isinstance(given, FunctionTask):
         name = getattr(given, "__qualname__", repr(given))
-        raise InvalidInput(f"{name} is no task; decorate it with @parlmesh.task", reason="NOT_A_TASK")
+        raise InvalidInput(f"{name} is not a task; decorate it with @parlmesh.task", reason="NOT_A_TASK")
 
 
 def call_of(task: FunctionTask[Any, Any], args: Sequence[Any], kwargs: dict[str, Any], task_id: str) -> TaskRequest:
-    """One call as a request, after the tasks whose futures are among its arguments."""
+    """One call as a request that depends on the tasks whose futures are among its arguments."""
     check_task(task)
     parameters, tensors = task.arguments(*args, **kwargs)
     return TaskRequest(
@@ -33,7 +33,7 @@ def call_of(task: FunctionTask[Any, Any], args: Sequence[Any], kwargs: dict[str,
 def calls_of(
     task: FunctionTask[Any, Any], arguments: Iterable[Sequence[Any]], priority: Priority
 ) -> Iterator[tuple[int, TaskRequest]]:
-    """Many calls, encoded as they are asked for. The function's own options come before the priority."""
+    """Many calls, encoded lazily. The function's own options override the priority."""
     scheduled = {"priority": priority, **_scheduled(task)}
     for index, args in enumerate(arguments):
         parameters, tensors = task.arguments(*args)
@@ -41,7 +41,7 @@ def calls_of(
 
 
 def _scheduled(task: FunctionTask[Any, Any]) -> dict[str, Any]:
-    """The function's options as a request has them."""
+    """The function's options as a request takes them."""
     options: dict[str, Any] = dict(task.call_options)
     node_id, labels = options.pop("node_id", ""), options.pop("labels", {})
     if node_id or labels:
@@ -50,12 +50,12 @@ def _scheduled(task: FunctionTask[Any, Any]) -> dict[str, Any]:
 
 
 def value_of(outcome: Outcome) -> Any:
-    """What the function returned; raises why it did not."""
+    """What the function returned; raises the task's failure if there was one."""
     return unpack(outcome.unwrap(), outcome.tensors).get("value")
 
 
 async def values_of(outcomes: AsyncGenerator[Outcome, None]) -> AsyncGenerator[Any, None]:
-    """The same of many; the first failure ends it."""
+    """The same for many; the first failure ends the iteration."""
     async with aclosing(outcomes) as source:
         async for outcome in source:
             await outcome.fetch()
@@ -65,13 +65,13 @@ async def values_of(outcomes: AsyncGenerator[Outcome, None]) -> AsyncGenerator[A
 
 
 class TaskFuture(asyncio.Future[Any]):
-    """A future that another call may have as an argument, before it is done."""
+    """A future that another call may take as an argument before it is done."""
 
     task_id: str
 
 
 class Call:
-    """Waits for one outcome, as a future that the loop knows. Cancelling the future cancels the task."""
+    """Waits for one outcome as a future of the event loop. Cancelling the future cancels the task."""
 
     def __init__(self, connection: Connection, request: TaskRequest) -> None:
         self.future = TaskFuture(loop=asyncio.get_running_loop())
@@ -85,7 +85,7 @@ class Call:
         if self.future.done():
             outcome.release()
             return
-        # As long as the future is there, it may be an argument.
+        # While the future exists, it may be passed as an argument.
         outcome.release_with(self.future)
         if outcome.local:
             self._answer(outcome)

@@ -1,4 +1,4 @@
-"""A client's calls to the learner: pausing a run, and which policy the fleet uses. Trains nothing."""
+"""A client's calls to the learner: pausing a run, waiting for the fleet to use the newest policy. Trains nothing."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -25,13 +25,13 @@ class PolicyUpdate:
     run_id: str
     version: int
     actors: int
-    """READY actors that act with a policy: all of them with this version or a newer one."""
+    """READY actors that act with a policy, all with this version or a newer one."""
     seconds: float
     """How long it took, from the call."""
     trajectories: int = 0
-    """Of the experience given with the call, so many were uploaded and taken."""
+    """How many were made of the experience given with the call, uploaded and accepted."""
     waiting_steps: int = 0
-    """Steps given that do not fill a trajectory yet; later ones come behind them."""
+    """Steps given that do not fill a trajectory yet; later steps are appended to them."""
 
 
 async def wait_for_policy(
@@ -96,7 +96,7 @@ async def pause_run(channel: grpc.aio.Channel, run_id: str, *, seconds: float) -
 
 
 async def resume_run(channel: grpc.aio.Channel, run_id: str, *, seconds: float) -> None:
-    """Goes on with a paused run."""
+    """Continues a paused run."""
     request = training_service_pb2.ResumeTrainingRequest(run_id=run_id)
     try:
         await TrainingServiceStub(channel).ResumeTraining(request, timeout=seconds)

@@ -19,7 +19,7 @@ log = get_logger("parlmesh.client")
 
 HOST = "127.0.0.1"
 WORKERS_PER_PROCESS = 1000
-"""What one actor process takes at most."""
+"""Most workers in one actor process."""
 _WORKERS_WORTH_A_PROCESS = 10
 _GRACE_SECONDS = 2.0
 _FOREIGN_SETTINGS = ("PARLMESH_SCHEDULER__", "PARLMESH_ACTOR__")
@@ -30,27 +30,27 @@ def check_not_importing() -> None:
     stop_import()
     if os.environ.get(IMPORTING):
         raise FailedPrecondition(
-            "initialize() was called while a worker imported this program: put what is to run under"
+            "initialize() was called while a worker imported this program: put the code that starts it under"
             ' `if __name__ == "__main__":`',
             reason="UNGUARDED_PROGRAM",
         )
 
 
 def processes_for(workers: int, cores: int) -> int:
-    """Actor processes for so many workers: one per core where that pays, never one per worker."""
+    """Actor processes for this many workers: one per core where that pays off, never one per worker."""
     wanted = min(cores, -(-workers // _WORKERS_WORTH_A_PROCESS))
     return max(wanted, -(-workers // WORKERS_PER_PROCESS))
 
 
 def shares(workers: int, processes: int) -> list[int]:
-    """Workers of each process, as even as can be."""
+    """Workers of each process, as evenly as possible."""
     least, more = divmod(workers, processes)
     return [least + (index < more) for index in range(processes)]
 
 
 class LocalFleet:
-    """Runs from `start` to `stop`; what dies is started again. `on_lost` tells that the scheduler or every actor was
-    given up: whoever waits would wait for ever."""
+    """Runs from `start` to `stop` and restarts what dies. `on_lost` is called when the scheduler or every actor was
+    given up, because every wait would then last forever."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class LocalFleet:
         self._stopping = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self.trouble = ""
-        """Why a process was given up, while there is one."""
+        """Why a process was given up; empty while none was."""
 
     async def start(self) -> str:
         """The scheduler's address, once it serves; the actors connect meanwhile."""
@@ -106,7 +106,7 @@ class LocalFleet:
             try:
                 await self._supervise(folder, started)
             finally:
-                # A log that is named must be there to be read.
+                # A log that `trouble` names must be there to read.
                 if str(folder) not in self.trouble:
                     shutil.rmtree(folder, ignore_errors=True)
         except Exception as error:
@@ -131,7 +131,7 @@ class LocalFleet:
                 await self._stopping.wait()
                 for watcher in watchers:
                     watcher.cancel()
-            # While there is a scheduler to take their last results, actors leave at once.
+            # Actors leave at once while there is a scheduler to take their last results.
             await supervisor.stop(supervisor.children.keys() - {"scheduler"})
             await supervisor.stop()
 
@@ -140,7 +140,7 @@ class LocalFleet:
         write_settings(file, self._scheduler(0))
         supervisor.start(ChildSpec("scheduler", lambda _: service_command("scheduler", file), folder / "scheduler.log"))
         port = await supervisor.serving("scheduler", deadline_seconds=self._start_seconds)
-        # A restart must come back where the others look for it.
+        # After a restart, the actors look for it at the same port.
         write_settings(file, self._scheduler(port))
         return f"{HOST}:{port}"
 
@@ -186,7 +186,7 @@ class LocalFleet:
 
 
 def child_environment(environment: Mapping[str, str], path: Sequence[str]) -> dict[str, str]:
-    """What this process can import, its children can; what configures other fleets is left out."""
+    """Lets children import what this process can, and leaves out settings of other fleets."""
     kept = {name: value for name, value in environment.items() if not name.startswith(_FOREIGN_SETTINGS)}
     return kept | {"PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in path), IMPORTING: "1"}
 

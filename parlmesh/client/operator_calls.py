@@ -23,7 +23,7 @@ class FleetOperations(ABC):
         """The connection, or the error that says why there is none."""
 
     async def cancel(self, task_ids: Iterable[str]) -> list[str]:
-        """Stops tasks; the ids of those that had not ended. Their outcomes are CANCELLED."""
+        """Stops tasks and returns the ids of those that had not ended; their outcomes are CANCELLED."""
         calls = self._connected().calls
         names, cancelled = _names("task_ids", task_ids), list[str]()
         for start in range(0, max(1, len(names)), TASKS_PER_REQUEST):
@@ -37,13 +37,13 @@ class FleetOperations(ABC):
         return (await calls.call(calls.stub.ExplainTask, pb.ExplainTaskRequest(task_id=task_id))).explanation
 
     async def list_actors(self) -> list[ActorInfo]:
-        """Every worker the scheduler knows, the lost ones of the last minutes included."""
+        """Every worker the scheduler knows, including those lost in the last minutes."""
         calls = self._connected().calls
         listing = pages(partial(calls.call, calls.stub.ListActors), pb.ListActorsRequest())
         return [actor_from_proto(actor) async for page in listing for actor in page.actors]
 
     async def pause(self, actor_ids: Iterable[str]) -> list[ActorInfo]:
-        """They finish what they have and take nothing until resumed. NotFound changes none."""
+        """They finish what they have and take nothing until resumed. An unknown id raises NotFound and changes none."""
         return await self._command(actor_ids, pb.ACTOR_COMMAND_PAUSE)
 
     async def resume(self, actor_ids: Iterable[str]) -> list[ActorInfo]:
@@ -59,7 +59,7 @@ class FleetOperations(ABC):
         return await self._command(actor_ids, pb.ACTOR_COMMAND_RESET)
 
     async def quarantine(self, node_ids: Iterable[str], reason: str) -> list[ActorInfo]:
-        """All tasks are taken back from these nodes, and they get none for the scheduler's quarantine_seconds."""
+        """Takes all tasks back from these nodes, and gives them none for the scheduler's quarantine_seconds."""
         return await self._command((), pb.ACTOR_COMMAND_QUARANTINE, node_ids, reason)
 
     async def release(self, node_ids: Iterable[str]) -> list[ActorInfo]:
@@ -67,19 +67,19 @@ class FleetOperations(ABC):
         return await self._command((), pb.ACTOR_COMMAND_RESUME, node_ids)
 
     async def rebalance_load(self) -> int:
-        """Takes back what has not started from slow or paused workers; how many tasks moved."""
+        """Takes unstarted tasks back from slow or paused workers; returns how many moved."""
         calls = self._connected().calls
         return (await calls.call(calls.stub.RebalanceTasks, pb.RebalanceTasksRequest())).moved_tasks
 
     async def get_trace(self, *, seconds: int = 60) -> str:
-        """The attempts that ended in the last seconds, as Chrome's trace-event JSON."""
+        """The attempts that ended in the last `seconds`, as Chrome's trace-event JSON."""
         if not 1 <= seconds <= 3600:
             raise InvalidInput(f"seconds is {seconds!r}; it must be 1 to 3600", reason="INVALID_WINDOW")
         calls = self._connected().calls
         return (await calls.call(calls.stub.GetTrace, pb.GetTraceRequest(seconds=seconds))).trace_json
 
     async def save_trace(self, path: str | Path, *, seconds: int = 60) -> Path:
-        """Writes the last seconds as a trace file for Perfetto or chrome://tracing."""
+        """Writes the last `seconds` as a trace file for Perfetto or chrome://tracing."""
         trace = await self.get_trace(seconds=seconds)
         file = Path(path)
         await asyncio.to_thread(file.write_text, trace, encoding="utf-8")

@@ -38,7 +38,7 @@ _READ_AHEAD = 1000
 
 
 class LoopThread:
-    """Runs coroutines for other threads from its making to `close`."""
+    """Runs coroutines for other threads until `close`."""
 
     def __init__(self, name: str) -> None:
         self._loop: asyncio.AbstractEventLoop
@@ -67,7 +67,7 @@ class LoopThread:
             raise
 
     def iterate(self, source: Callable[[], AsyncGenerator[T, None]]) -> Iterator[T]:
-        """The items of an asynchronous iterator; those that are ready together cross the threads together."""
+        """The items of an asynchronous iterator; items that are ready together cross threads together."""
         reader = _Reader(source)
         try:
             while items := self.run(reader.items()):
@@ -134,7 +134,7 @@ class _Reader(Generic[T]):
 
 
 class Controller:
-    """A PARLController whose methods wait. It may be used from several threads."""
+    """A PARLController whose methods block. It may be used from several threads."""
 
     def __init__(
         self,
@@ -268,7 +268,7 @@ class Controller:
             return answer
 
         future: Any = self._thread.start(value())
-        # What the first holds for it, the second holds.
+        # This future keeps alive what the controller's future keeps alive.
         future.task_id, future.sources = call.task_id, sources
         return cast("Future[R]", future)
 
@@ -378,10 +378,10 @@ class Controller:
 
 
 def fleet(address: str = "", *, workers: int = 0, security: SecurityConfig = NO_SECURITY) -> Controller:
-    """A fleet to use in a `with` block: the one at `address`, or one of your own on this machine that ends with it.
+    """A fleet for a `with` block: the one at `address`, or a private one on this machine that ends with the block.
 
-    Its own fleet has a worker per core unless `workers` says otherwise, and knows every function that was decorated
-    with @parlmesh.task before.
+    A private fleet has one worker per core unless `workers` says otherwise, and knows every function decorated with
+    @parlmesh.task before this call.
     """
     stop_import()
     controller = Controller(address, security=security)

@@ -37,7 +37,7 @@ ANYWHERE = Placement()
 
 @dataclass(frozen=True, slots=True)
 class TaskRequest:
-    """What to run, and how. One request may be submitted many times; each is a task of its own unless it has an id."""
+    """What to run, and how. A request may be submitted many times; each time is a new task unless it has an id."""
 
     kind: str
     """Name of a handler that the actors' operator installed, e.g. "echo"."""
@@ -57,4 +57,4 @@ class TaskRequest:
     max_attempts: int = 0
     """Attempts after failures that may be retried; 0 = the scheduler's default."""
     task_id: str = ""
-    """Submitting a known id again changes nothing, so a repetition is safe; empty = chosen for you."""
+    """Submitting a known id again changes nothing, so repeating a submission is safe; empty = chosen for you."""

@@ -65,7 +65,7 @@ def stays_here(function: Any, kwargs: dict[str, Any]) -> str:
         if function_name(function).startswith(("sklearn.", "scipy.", "builtins.")):
             return "nodes only run the functions of searches and cross-validations"
         raise InvalidInput(
-            f"{function_name(function)} is no task; decorate it with @parlmesh.task", reason="NOT_A_TASK"
+            f"{function_name(function)} is not a task; decorate it with @parlmesh.task", reason="NOT_A_TASK"
         )
     if getattr(kwargs.get("caller"), "_skl_callbacks", None):
         return "its callbacks are in this process"

@@ -73,6 +73,6 @@ def test_what_a_node_raises_is_raised_here_with_its_type(fleet: Controller, digi
 def test_a_function_that_is_no_task_is_refused_by_name(fleet: Controller) -> None:
     with (
         joblib.parallel_config("parlmesh", fleet=fleet),
-        pytest.raises(InvalidInput, match="same is no task; decorate"),
+        pytest.raises(InvalidInput, match="same is not a task; decorate"),
     ):
         joblib.Parallel()(joblib.delayed(same)({}, {}) for _ in range(2))

@@ -32,7 +32,7 @@ class Connection:
     """Works from `open` to `close`; everything runs on the loop that opened it."""
 
     def __init__(self, channel: grpc.aio.Channel, address: str, config: ClientConfig) -> None:
-        # Ids must not meet those of another client with the same submitter.
+        # Ids must not collide with those of another client with the same submitter.
         life = secrets.token_hex(4)
         submitter = config.submitter or f"client-{life}"
         rng = random.Random()  # noqa: S311 - spreads retries
@@ -74,7 +74,7 @@ class Connection:
 
     @property
     def counts(self) -> ClientCounts:
-        """What was done so far."""
+        """What this client has done so far."""
         return ClientCounts(
             pending_tasks=len(self.pending),
             submitted_tasks=self._sender.submitted,
@@ -106,7 +106,7 @@ class Connection:
         """Ends every wait; tasks that were accepted go on without this client."""
         cancelled = asyncio.create_task(self._all_cancelled(), name="parlmesh client takes leave")
         try:
-            # No asyncio.timeout: this may run in a task that is being cancelled, where before 3.11.3 it goes wrong.
+            # No asyncio.timeout: before 3.11.3 it misbehaves in a task that is being cancelled.
             await asyncio.wait({cancelled}, timeout=_FAREWELL_SECONDS)
         finally:
             cancelled.cancel()
@@ -128,7 +128,7 @@ class Connection:
                 log.exception("client_failed", errors)
                 known = FleetError(f"the client failed: {errors.exceptions[0]!r}", reason="CLIENT_FAILED")
             if known.reason == "UNIMPLEMENTED":
-                known = Unavailable(f"what answers at {self._address} is no scheduler, or one of another version")
+                known = Unavailable(f"the server at {self._address} is not a scheduler, or one of another version")
             self._end(known)
 
     def fail(self, error: FleetError) -> None:
@@ -138,7 +138,7 @@ class Connection:
             self._keeper.cancel()
 
     def leave(self, sink: Sink) -> list[tuple[str, int]]:
-        """Nobody waits for the sink's tasks any more: they are forgotten here and cancelled there."""
+        """Forgets the sink's tasks and cancels them at the scheduler, because nobody waits for them any more."""
         left = self.pending.leave(sink)
         if left:
             self._sender.give_up(task_id for task_id, _ in left)

@@ -1,4 +1,4 @@
-"""Looks up tasks by id: those that may have ended during a break, and those that others submitted."""
+"""Looks up tasks by id: tasks that may have ended during a break, and tasks that others submitted."""
 
 import asyncio
 import random
@@ -28,9 +28,9 @@ _FIRST_PAUSE_SECONDS = 0.05
 
 
 class Searcher:
-    """Settles what it finds in `pending`, and sends again what the scheduler has lost with its memory.
+    """Settles what it finds in `pending`, and resubmits what the scheduler lost with its memory.
 
-    What a scheduler accepted and does not know, though its memory is the same, has ended: it is not run again.
+    A task that the scheduler accepted but does not know, although its memory is intact, has ended: it is not run again.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class Searcher:
         self._rng = rng
         self._searches: set[asyncio.Task[None]] = set()
         self._group: asyncio.TaskGroup | None = None
-        # May be sent again when unknown: the scheduler that accepted these has lost its memory, or has none to name.
+        # May be resubmitted when unknown: the scheduler that accepted them lost its memory, or gives no id of it.
         self._lost: set[str] = set()
         self.resubmitted = 0
         self.forgotten = 0
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Searches belong to the group."""
+        """Runs searches in this group."""
         self._group = group
 
     def search(self, task_ids: Iterable[str]) -> None:
@@ -67,7 +67,7 @@ class Searcher:
             task.add_done_callback(self._searches.discard)
 
     def search_anew(self, task_ids: Sequence[str], *, lost: bool) -> None:
-        """The same after a break, which has ended all earlier searches; `lost`: with the scheduler's memory."""
+        """The same after a break, instead of all earlier searches; `lost`: the scheduler may have lost its memory."""
         for task in self._searches:
             task.cancel()
         self._lost = set(task_ids) if lost else {task_id for task_id in self._lost if task_id in self._pending}
@@ -82,7 +82,7 @@ class Searcher:
                     self._pending.take(response.outcomes)
                     self._not_found(response.unknown_task_ids)
             except grpc.aio.AioRpcError as rpc_error:
-                # An older scheduler names only one.
+                # An older scheduler names only one unknown task.
                 if isinstance(error_from_rpc(rpc_error), NotFound):
                     self._resubmit(wanted)
                     return
@@ -99,7 +99,7 @@ class Searcher:
                 self._pending.settle(forgotten(task_id, 0))
 
     def _resubmit(self, task_ids: Iterable[str]) -> None:
-        """Sends tasks again to a scheduler that does not know them all; once accepted they are searched again."""
+        """Sends the tasks again to a scheduler that lacks some; once accepted, they are searched for again."""
         parcel = Parcel(ordered=True)
         for task_id in task_ids:
             if task_id not in self._pending:

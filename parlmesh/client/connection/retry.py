@@ -1,4 +1,4 @@
-"""Which errors are transient, and calls that retry until they pass."""
+"""Which errors are transient, and calls that are retried until they succeed."""
 
 import asyncio
 import random
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 log = get_logger("parlmesh.client")
 
-# Statuses of calls that a connection or a server took down with it.
+# Statuses of calls that ended because their connection or their server did.
 _CUT_OFF = frozenset({"CANCELLED", "UNKNOWN", "ABORTED"})
 
 
@@ -58,7 +58,7 @@ async def retried(
 
 
 class SchedulerCalls:
-    """Single calls to one scheduler, repeated while it is away; none once there is an `error`."""
+    """Single calls to one scheduler, repeated while it is away; once `error` is set, they raise it."""
 
     def __init__(self, channel: grpc.aio.Channel, address: str, config: ClientConfig, rng: random.Random) -> None:
         self.stub = SchedulerServiceStub(channel)
@@ -94,8 +94,8 @@ class SchedulerCalls:
 
 
 def unreachable(error: FleetError, what: str, address: str, seconds: float) -> FleetError:
-    """The last error of a series, as one sentence about the series."""
+    """The last error of a series of tries, as one sentence about all of them."""
     if isinstance(error, ResourceExhausted):
         return error
     kind = DeadlineExceeded if isinstance(error, DeadlineExceeded) else Unavailable
-    return kind(f"{what} at {address} got no answer within {seconds:g} s: {error.message}", address=address)
+    return kind(f"{what} at {address} gave no answer within {seconds:g} s: {error.message}", address=address)

@@ -21,7 +21,7 @@ class Parcel:
     tasks: list[bytes] = field(default_factory=list)
     size: int = 0
     ordered: bool = False
-    """Some task depends on another: what was sent before must have been accepted before."""
+    """Some task depends on another: earlier parcels must be accepted first."""
     chosen_ids: list[str] = field(default_factory=list)
     """Ids that the caller chose: the scheduler may have known, and even finished, them before."""
     receipt: asyncio.Future[None] | None = None
@@ -41,7 +41,7 @@ class Parcel:
         return self.receipt is not None and self.receipt.done()
 
     def wanted(self, pending: Container[str]) -> "Parcel | None":
-        """What someone still waits for: a whole parcel or nothing of it, of any other the pending tasks."""
+        """What someone still waits for: all or nothing of a parcel with a receipt, otherwise its pending tasks."""
         if self.receipt is not None:
             return None if self.unwanted else self
         kept = [position for position, task_id in enumerate(self.task_ids) if task_id in pending]
@@ -66,12 +66,12 @@ class Parcel:
 
 
 def wanted(parcels: Iterable[Parcel], pending: Container[str]) -> list[Parcel]:
-    """What someone still waits for of each."""
+    """The wanted part of each parcel."""
     return [kept for parcel in parcels if (kept := parcel.wanted(pending)) is not None]
 
 
 def halves(parcels: Sequence[Parcel]) -> tuple[list[Parcel], list[Parcel]] | None:
-    """The same tasks as two requests, in order; None when a refusal can only mean what is left."""
+    """The same tasks as two requests, in order; None when they cannot be split, so that a refusal means them."""
     if len(parcels) > 1:
         middle = len(parcels) // 2
         return list(parcels[:middle]), list(parcels[middle:])

@@ -395,7 +395,7 @@ async def test_closing_ends_every_wait(fake: FakeTasks) -> None:
 
 async def test_an_address_where_nobody_answers_is_unavailable_by_the_deadline() -> None:
     address = f"127.0.0.1:{free_port()}"
-    with pytest.raises(Unavailable, match=f"the scheduler at {address} got no answer within 0.3 s"):
+    with pytest.raises(Unavailable, match=f"the scheduler at {address} gave no answer within 0.3 s"):
         await PARLController.connect(address, config=ClientConfig(connect_seconds=0.3))
 
 
@@ -411,7 +411,7 @@ async def test_a_function_that_is_no_task_is_refused_by_its_name(controller: PAR
 
     given: Any = double
     for call in (lambda: controller.submit(given, 1), lambda: controller.map(given, [1])):
-        with pytest.raises(InvalidInput, match=r"double is no task; decorate it with @parlmesh.task"):
+        with pytest.raises(InvalidInput, match=r"double is not a task; decorate it with @parlmesh.task"):
             call()
 
 

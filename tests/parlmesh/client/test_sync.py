@@ -92,7 +92,7 @@ def test_the_thread_ends_with_the_controller(server: tuple[FakeTasks, str]) -> N
     assert "parlmesh controller" not in threads()
     with pytest.raises(Unavailable, match="the controller was closed"):
         controller.submit_task("noop")
-    with pytest.raises(Unavailable, match="got no answer"):
+    with pytest.raises(Unavailable, match="gave no answer"):
         Controller.connect(f"127.0.0.1:{free_port()}", config=ClientConfig(connect_seconds=0.1))
     assert "parlmesh controller" not in threads()
 
