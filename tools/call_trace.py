@@ -1,4 +1,4 @@
-"""Which functions of this repository are called, and through which files something that is followed goes."""
+"""Records which functions of this repository are called, and which files a followed thing passes through."""
 
 import sys
 import threading
@@ -15,9 +15,9 @@ ROOT = Path(__file__).resolve().parents[1]
 _OWN_TOPS = ("parlmesh", "scheduler", "actor", "learner")
 _SERVICES = {"parlmesh/client/": "client", "scheduler/": "scheduler", "actor/": "actor"}
 _GATE = "parlmesh/rpc/server/gate.py"
-# What happens to a task because time passes is no part of its walk.
+# What happens to a task because time passes is not part of its walk.
 _TIME = "Core.tick"
-# Of records; they are left out.
+# Constructors of records are left out.
 _CONSTRUCTORS = ("__init__", "of")
 _DEPTH = 5
 _LARGEST_RECORD = 40
@@ -30,17 +30,17 @@ class Trail(Protocol):
     """A folder that is part of another walk."""
 
     def stay(self, frame: FrameType, event: str, answer: object) -> str:
-        """Where it is, if this call is given it or this return answers with it; empty otherwise."""
+        """Where it is, if this call receives it or this return answers with it; empty otherwise."""
 
 
 class Trace:
-    """The functions of this repository that are called while it is on, in order; every thread is seen."""
+    """The functions of this repository that are called while it is on, in order and in every thread."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.trail: Trail | None = None
         self.stays: dict[str, dict[str, str]] = {}
-        """The files that what is followed went into, stay by stay, each with a function of it."""
+        """The files that the followed thing entered, stay by stay, each with one of its functions."""
         self._on = False
         self._busy = threading.local()
         threading.setprofile(self._hook)
@@ -48,7 +48,7 @@ class Trace:
 
     @contextmanager
     def on(self) -> Iterator[None]:
-        """Begins anew."""
+        """Starts recording afresh."""
         self.calls, self.stays, self._on = [], {}, True
         try:
             yield
@@ -61,7 +61,7 @@ class Trace:
         if event == "call":
             self.calls.append(f"{file} {frame.f_code.co_qualname}")
         if self.trail is not None and not getattr(self._busy, "now", False):
-            # What is asked here calls functions too.
+            # The trail calls functions too.
             self._busy.now = True
             try:
                 if stay := self.trail.stay(frame, event, argument):
@@ -70,7 +70,7 @@ class Trace:
                 self._busy.now = False
 
     def _enter(self, frame: FrameType, stay: str, elsewhere: str) -> None:
-        """Counts the file, and the one that called it and so had it before, once in each stay."""
+        """Counts the file, and the file that called it and so had the thing before, once in each stay."""
         if frame.f_code.co_name in _CONSTRUCTORS:
             return
         files = self.stays.setdefault(stay, {})
@@ -80,7 +80,7 @@ class Trace:
 
 
 class TaskTrail:
-    """A task, by what only its payload or its id says: out by client, scheduler and actor, and back."""
+    """A task, recognised by marks that only its payload or id has: out by client, scheduler and actor, and back."""
 
     elsewhere = "-"
 
@@ -101,7 +101,7 @@ class TaskTrail:
 
 
 def holds(value: object, marks: Sequence[str], samples: Sequence[bytes] = (), depth: int = _DEPTH) -> bool:
-    """Whether it is, or as a record holds, something that is marked; services that keep many records do not count."""
+    """Whether a value has a mark, or is a record of one that has; services, which keep many records, do not count."""
     if isinstance(value, str):
         return any(mark in value for mark in marks)
     if isinstance(value, bytes | bytearray | memoryview):
@@ -131,7 +131,7 @@ def stack(frame: FrameType | None) -> Iterator[tuple[FrameType, str]]:
 
 
 def own_file(frame: FrameType) -> str:
-    """The file of a frame, if it is one of this repository that somebody wrote."""
+    """The file of a frame if it belongs to this repository and is not generated; empty otherwise."""
     file = frame.f_code.co_filename.removeprefix(f"{ROOT}/")
     return file if file.split("/")[0] in _OWN_TOPS and "/v1/" not in file else ""
 

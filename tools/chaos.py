@@ -22,14 +22,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="decides the fleet and every fault (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=60.0, help="of faults under load (default %(default)s)")
-    parser.add_argument("--seeds", type=int, default=1, help="so many, one after the other (default %(default)s)")
+    parser.add_argument("--seeds", type=int, default=1, help="how many, one after the other (default %(default)s)")
     parser.add_argument("--gap", type=float, default=2.5, help="mean seconds between two faults (default %(default)s)")
-    parser.add_argument("--faults", default="", help=f"only these, by commas: {', '.join(FAULTS | DATABASE_FAULTS)}")
-    parser.add_argument("--store", choices=("sqlite", "postgresql"), default="sqlite", help="the scheduler's")
-    parser.add_argument("--keep", type=Path, help="folder for logs and histories; else a failing run's is kept in /tmp")
+    parser.add_argument("--faults", default="", help=f"comma-separated, from: {', '.join(FAULTS | DATABASE_FAULTS)}")
+    parser.add_argument("--store", choices=("sqlite", "postgresql"), default="sqlite", help="the scheduler's store")
+    parser.add_argument("--keep", type=Path, help="folder for logs and histories (default a new one in /tmp)")
     arguments = parser.parse_args()
     if not available():
-        print("gcc is missing; the disks and clocks of a chaos run are compiled with it")
+        print("gcc is missing; it compiles the disks and clocks of a chaos run")
         return 2
     names = [name for name in arguments.faults.split(",") if name]
     failed = False

@@ -45,7 +45,7 @@ def _same(left: Path, right: Path) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="compare instead of write")
+    parser.add_argument("--check", action="store_true", help="compare instead of writing")
     check = parser.parse_args().check
     with tempfile.TemporaryDirectory() as directory:
         generate(Path(directory))

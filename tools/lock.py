@@ -1,7 +1,7 @@
 """Writes requirements.lock: what a node installs, each file with its SHA-256. Needs the package index.
 
-pip resolves within constraints.txt and says which files it would take, so the hashes are those of this system and this
-version of Python; the head of the file names both. torch, and what needs it, is left to whoever runs a learner.
+pip resolves within constraints.txt and reports which files it would take, so the hashes are those for this system and
+this version of Python; the file's first line names both. torch, and what needs it, is left to a learner's operator.
 """
 
 import json
@@ -18,7 +18,7 @@ FILE = ROOT / "requirements.lock"
 
 
 def resolved() -> list[dict[str, Any]]:
-    """What pip would install, as its report has it."""
+    """What pip would install, from its report."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed"]

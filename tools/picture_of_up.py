@@ -32,7 +32,7 @@ def address(file: Path) -> str:
 
 
 async def drawn_well_on_its_way(view: FleetView, began: float) -> str:
-    """The table at the first moment at which all actors work and the policy has learned something."""
+    """The table at the first moment when all actors work and the policy has learned something."""
     while True:
         progress = view.training.progress if view.training is not None and not view.ended else None
         good = progress is not None and progress.HasField("evaluation_return") and progress.episode_return > GOOD_RETURN

@@ -15,7 +15,7 @@ CHUNK = 500
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--schedules", type=int, default=2000, help="how many (default %(default)s)")
+    parser.add_argument("--schedules", type=int, default=2000, help="how many schedules (default %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default %(default)s)")
     parser.add_argument("--actors", type=int, default=Options.actors, help="actors per schedule (default %(default)s)")
     parser.add_argument("--tasks", type=int, default=Options.tasks, help="tasks per schedule (default %(default)s)")

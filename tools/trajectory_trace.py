@@ -1,4 +1,4 @@
-"""What of a call is a certain trajectory, from the request for it to the policy that was trained on it."""
+"""Recognises one trajectory in calls, from the request for it to the policy that was trained on it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
@@ -18,33 +18,33 @@ _PACKED = "policy_blob"
 _SENT = "EncodedPolicy.__iter__"
 # In every request for a rollout.
 _REQUEST = "min_policy_version"
-# So many bytes of numbers are found nowhere else.
+# Enough bytes to be found nowhere else.
 _SAMPLE_BYTES = 64
 _SERVICES = {
     "actor/handlers/": "actor",
     "actor/learner/": "actor",
     "learner/": "learner",
-    # In a thread of its own.
+    # In its own thread.
     "parlmesh/training/": "learner",
 }
-# The rollout is a task, whose walk is another: to its handler, and home with its outcome.
+# The rollout is a task with a walk of its own: to its handler, and back with its outcome.
 _OUTCOME = "Dispatcher._settle"
 _PLAIN = (str, bytes, memoryview, dict, tuple, set)
 _ASKING, _COLLECTING, _TRAINING = "learner, asking", "actor", "learner, training"
 
 
 class TrajectoryTrail:
-    """Follows the first trajectory that is asked for, where there is one at a time.
+    """Follows the first trajectory that is requested, if there is one at a time.
 
-    It is the request, by its parameters and then by its id; the fragment, by its bytes and by its arrays, views of them
-    and the minibatches that are cut from it; the bytes of the version that is published after it. What is computed on
-    the way (values, gradients, figures) is something else.
+    It recognises the request by its parameters, then by its id; the fragment by its bytes, its arrays, views of them
+    and the minibatches cut from it; and the version that is published next by its bytes. What is computed on the way
+    (values, gradients, figures) does not count.
     """
 
     elsewhere = "actor/worker/"
 
     def __init__(self, on_end: Callable[[], None]) -> None:
-        """`on_end` is called where the learner serves."""
+        """`on_end` is called when the learner serves the new version."""
         self._on_end = on_end
         self._ended = False
         self._stay = ""
@@ -54,7 +54,7 @@ class TrajectoryTrail:
         self._arrays: dict[int, Any] = {}
 
     def stay(self, frame: FrameType, event: str, answer: object) -> str:
-        """Asked for by the learner, collected by the actor, trained on by the learner."""
+        """One of three: requested by the learner, collected by the actor, trained on by the learner."""
         name = frame.f_code.co_qualname
         if not self._stay and name == _ASKED and event == "call":
             self._stay = _ASKING
@@ -67,7 +67,7 @@ class TrajectoryTrail:
             return ""
         if event == "return":
             self._learn(name, answer, packing=any(each.endswith(_PACKED) for _, each in chain))
-        # In the learner it has a name, which is that of its task.
+        # In the learner it is known by the id of its task.
         marks = [] if self._samples else [_REQUEST]
         marks += [self._task_id] if self._task_id and service == "learner" else []
         if not self._is(arguments(frame) if event == "call" else answer, marks):
@@ -82,7 +82,7 @@ class TrajectoryTrail:
         return self._stay if self._stay.startswith(service) else ""
 
     def _learn(self, name: str, answer: object, *, packing: bool) -> None:
-        """How it is known from here on."""
+        """Notes how to recognise it from here on."""
         if name == _NAMED and isinstance(answer, list) and not self._task_id:
             (self._task_id,) = answer
         if name == _COLLECTED and isinstance(answer, Fragment) and not self._samples:
@@ -92,12 +92,12 @@ class TrajectoryTrail:
 
     def _is(self, value: object, marks: list[str]) -> bool:
         if isinstance(value, list):
-            # No short cut: whatever of it is among these is to be known.
+            # A list, not a generator: each element that is part of it must be noted.
             return any([self._is(each, marks) for each in value])
         if isinstance(value, Trajectory):
             value = value.fragment
         if isinstance(value, Minibatch) or (isinstance(value, Fragment) and self._is_sampled(value)):
-            # Kept alive, so that no other array gets its number.
+            # Kept alive, so that no other array gets its id.
             self._arrays.update((id(each), each) for array in _arrays(value) for each in _owners(array))
             return True
         if any(self._knows(array) for array in _arrays(value)):
@@ -113,7 +113,7 @@ class TrajectoryTrail:
 
 
 def _is_record(value: object) -> bool:
-    """Services, which keep records, are not one."""
+    """Services, which keep records, are not records."""
     return hasattr(value, "__dataclass_fields__") or isinstance(value, Message)
 
 

@@ -1,4 +1,4 @@
-"""How many actors one scheduler process bears: real streams under steady load, and the core alone with many actors."""
+"""How many actors one scheduler process serves: real streams under steady load, and the core alone with many actors."""
 
 import sys
 from pathlib import Path
@@ -18,7 +18,7 @@ PACKAGES = ("parlmesh", "grpcio", "uvloop")
 CORE = (100, 10_000)
 STREAMS = (1_000, 2_000, 4_000, 8_000, 16_000)
 BURSTS = f"streams_{STREAMS[0]}_in_bursts"
-"""The load beside comes fifty tasks at a time."""
+"""The background load comes fifty tasks at a time."""
 # Heartbeats are due every second; actors are lost after ten.
 LATE_SECONDS = 2.0
 FIGURES = {

@@ -1,9 +1,9 @@
-"""What the web page costs: its own CPU, the first paint, and tasks a second with pages open beside none.
+"""What the web page costs: its own CPU, the first paint, and tasks a second with and without open pages.
 
 python tools/bench/dashboard.py [--quick] prints one JSON line. Pages are read as browsers read them, by server-sent
-events, in a process of their own; the first paint is Chromium's own word where it is installed, else null. Turns with
-and without pages alternate in one run, so that a busy machine slows both, and the processor time of the scheduler for
-a task is measured beside the rate: where all share two cores, the rate also pays for whoever reads the pages.
+events, in a separate process; the first paint is what Chromium reports if it is installed, else null. Turns with and
+without pages alternate in one run, so that a busy machine slows both. The scheduler's processor time for a task is
+measured beside the rate, because on two shared cores the rate also pays for the process that reads the pages.
 """
 
 import argparse
@@ -47,7 +47,7 @@ async def follow(port: int, page: str, taken: list[int]) -> None:
 
 @contextlib.contextmanager
 def reading(port: int, pages: Sequence[str]) -> Iterator[None]:
-    """The pages are open, read by a process that takes no time from the client."""
+    """Keeps the pages open, read by a separate process, so that the client loses no time to them."""
     if not pages:
         yield
         return
@@ -77,9 +77,9 @@ class Turn:
 
     tasks_per_second: float
     scheduler_microseconds: float
-    """Processor time of the scheduler for a task."""
+    """Processor time of the scheduler per task."""
     page_share: float
-    """Of one core, taken by the page's server."""
+    """Share of one core that the page's server takes."""
 
 
 async def take_turn(
@@ -99,7 +99,7 @@ def _cpu(process: psutil.Process) -> float:
 
 
 def _scheduler() -> psutil.Process:
-    """Of the fleet that this process started."""
+    """The scheduler of the fleet that this process started."""
     children = psutil.Process().children(recursive=True)
     return next(child for child in children if any("scheduler" in word for word in child.cmdline()[1:3]))
 
@@ -135,19 +135,19 @@ async def measured(actors: int, queued: int, turns: int, turn_seconds: float, cp
     with Process("parlmesh.dashboard", *arguments) as page:
         port = page.wait_for("serving", 60)["port"]
         server = psutil.Process(page.pid)
-        # A wrapper's child, where there is one, is what serves.
+        # If there is a wrapper, its child is what serves.
         server = max([server, *server.children(recursive=True)], key=lambda each: each.memory_info().rss)
         scheduler = _scheduler()
         without: list[Turn] = []
         with_pages: list[Turn] = []
         await take_turn(controller, scheduler, server, turn_seconds / 2)
         for turn in range(turns):
-            # Which comes first changes, so that a machine that grows busier or quieter favours neither.
+            # The order alternates, so that a machine that grows busier or quieter favours neither.
             for watched in (turn % 2 == 1, turn % 2 == 0):
                 with reading(port, PAGES if watched else ()):
                     found = await take_turn(controller, scheduler, server, turn_seconds)
                 (with_pages if watched else without).append(found)
-        # Actors that work would hold the short tasks of the whole queue in advance.
+        # Working actors would prefetch the short tasks of the whole queue.
         await controller.pause([each.actor_id for each in await controller.list_actors()])
         await controller.submit_tasks([TaskRequest("noop")] * queued)
         bytes_taken: list[int] = []
@@ -184,7 +184,7 @@ async def measured(actors: int, queued: int, turns: int, turn_seconds: float, cp
 
 
 def _ratio(with_pages: list[Turn], without: list[Turn], of: Callable[[Turn], float]) -> float:
-    """The median over the pairs of turns that followed each other."""
+    """The median over pairs of consecutive turns."""
     return round(median(of(b) / of(a) for a, b in zip(without, with_pages, strict=True)), 4)
 
 

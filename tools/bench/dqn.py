@@ -44,7 +44,7 @@ def plan(quick: bool) -> list[Measurement]:
 
 
 def rows(findings: Findings) -> list[Row]:
-    """A speed of each, with what it was reached with."""
+    """The speed of each, with its settings."""
     return [
         Row(f"{name}_steps_per_second", f"steps/s  {label}", _speed(findings, name), _settings(findings, name))
         for name, label in SPEEDS

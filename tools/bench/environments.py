@@ -39,7 +39,7 @@ def plan(quick: bool) -> list[Measurement]:
 
 
 def rows(findings: Findings) -> list[Row]:
-    """The speed of each, with what kept it; then processor time on pictures."""
+    """The speed of each, with what held it back; then processor time on pictures."""
     found = []
     for world, actors, _, label in WORLDS:
         for mode, place in (("serial", "serial"), ("fleet", f"fleet of {actors} actors")):

@@ -73,7 +73,7 @@ async def fill(addresses: str, queued: int) -> None:
 
 
 def _warm(fleet: Schedulers) -> float | None:
-    """The longest time in which a scheduler that had stood by brought its tasks to life."""
+    """The longest time that a scheduler on standby took to restore its tasks."""
     found = [
         event["seconds"]
         for process in fleet.processes

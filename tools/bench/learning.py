@@ -58,7 +58,7 @@ ENTRIES = (
     Entry("ppo-minatar-breakout", "MinAtar Breakout", "PPO, convolutions", 6.5, "-", limit_seconds=3600.0),
     Entry("ppo-lunarlander", "LunarLander-v3", "PPO", 200.0, "242.1 after 1M (zoo, v2)", limit_seconds=3600.0),
 )
-# Acrobot on experience of exactly so many versions ago, with each kind of targets: what sampled play earns at the end.
+# Acrobot on experience from exactly this many versions ago, with each kind of targets: what sampled play earns at last.
 LAGS = (0, 1, 4, 8)
 LAGGING = tuple((targets, lag) for targets in ("gae", "vtrace") for lag in LAGS)
 
@@ -122,7 +122,7 @@ def derived(findings: Findings) -> dict[str, float | None]:
         found = ratio(
             findings.samples(f"{targets}_lag_{lag}", "last_third"), findings.samples("gae_lag_0", "last_third")
         )
-        # Returns below 0: what is lost makes them larger.
+        # The returns are below 0: a loss makes the ratio larger.
         values[f"{targets}_lag_{lag}_loss"] = None if found is None else found - 1.0
     return values
 
@@ -168,7 +168,7 @@ def main(options: Options) -> None:
 
 
 def _measured(key: str, names: set[str]) -> bool:
-    """Whether a figure is one of these measurements: that with the longest name that fits."""
+    """Whether a figure is from one of these measurements: the one with the longest name that fits."""
     known = [*(entry.key for entry in ENTRIES), *(f"{targets}_lag_{lag}" for targets, lag in LAGGING)]
     return max((name for name in known if key.startswith(f"{name}_")), key=len) in names
 

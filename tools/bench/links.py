@@ -2,7 +2,7 @@
 and one policy to many readers of several sites, with a relay for each site and without.
 
 The arithmetic of rounds runs in this process with the code that nodes and learner run; links are simulated. A round
-lasts as long as the steps of one node and the way of a model and an update over its own link; steps have a fixed time.
+takes as long as the steps of one node, and a model and an update over that node's link; steps have a fixed time.
 """
 
 import argparse
@@ -33,13 +33,13 @@ from tools.bench.ours.dataplane.relays import measure
 NODES, BATCH = 10, 32
 MARK = 0.95
 MEGABITS = (1, 10, 100)
-# Of one gradient step on a node: what the digits' network takes on one core, rounded up.
+# One gradient step on a node: what the digits' network takes on one core, rounded up.
 STEP_SECONDS = 1e-3
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One way to train; `steps` of a node in a round."""
+    """One way to train; `steps` is per node and round."""
 
     name: str
     steps: int
@@ -54,7 +54,7 @@ ADAMW = {"optimiser": "adamw", "learning_rate": 1e-2, "weight_decay": 1e-2}
 OUTER: dict[str, float | str] = {"optimiser": "nesterov", "learning_rate": 0.7, "momentum": 0.9}
 ARMS = (
     Arm("central_adamw", 1, 600, ADAMW, nodes=1),
-    # Of FedAvg's step sizes 0.1, 0.3 and 1 the first is the task's own; the last is the best for single steps.
+    # FedAvg's step size of 0.1 is the task's own; 1 is the best for single steps.
     Arm("fedavg_every_step_0.1", 1, 600, {"learning_rate": 0.1}),
     Arm("fedavg_every_step_0.3", 1, 600, {"learning_rate": 0.3}),
     Arm("fedavg_every_step", 1, 600, {"learning_rate": 1.0}),
@@ -141,7 +141,7 @@ def figures(arm: Arm, seeds: int, partition: str) -> dict[str, Any]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--partition", default="dirichlet", choices=("iid", "dirichlet", "by_label"))
-    parser.add_argument("--only", default="", help="names of ways, with commas; `relay` for the relays")
+    parser.add_argument("--only", default="", help="names of ways, comma-separated; `relay` for the relays")
     parser.add_argument("--sites", type=int, default=4, help="with a relay each (default %(default)s)")
     parser.add_argument("--readers", type=int, default=64, help="of policies, over all sites (default %(default)s)")
     parser.add_argument("--megabytes", type=float, default=4.0, help="of the policy (default %(default)s)")

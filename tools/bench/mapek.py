@@ -1,6 +1,6 @@
 """A MAPE-K cycle one node at a time, with barriers and pipelined; detectors by NAB's score; planners; SWIM's managers.
 
-Phases wait 50, 100, 100 and 50 ms and compute nothing, as in the table this answers. One JSON line on stdout.
+Phases wait 50, 100, 100 and 50 ms and compute nothing. One JSON line on stdout.
 """
 
 import argparse
@@ -23,11 +23,11 @@ from parlmesh.plugins import Plugin
 THIS = Path(__file__).resolve()
 SECONDS = {"monitor": 0.05, "analyse": 0.1, "plan": 0.1, "execute": 0.05}
 SLOW = 8
-"""How many times as long one node in ten takes in each phase, another node in each, when nodes are skewed."""
+"""With skewed nodes, one node in ten takes this many times as long in a phase, another one in each phase."""
 
 
 class Wait:
-    """One phase that waits; every node is sick, so that every node takes all four."""
+    """One phase that waits; every node is sick, so that every node goes through all four."""
 
     runs_in = "loop"
 
@@ -94,8 +94,8 @@ def main() -> None:
     parser.add_argument("--wait-quiet", type=float, default=0.0, help="not needed: all that is compared runs in turn")
     parser.add_argument("--nodes", type=int, default=50)
     data = Path(os.environ.get("PARLMESH_DATA", "data"))
-    parser.add_argument("--nab", type=Path, default=data / "nab", help="folder of NAB series; by PARLMESH_DATA")
-    parser.add_argument("--trace", type=Path, help="a trace of SWIM's own (*.delta) for its managers, besides ours")
+    parser.add_argument("--nab", type=Path, default=data / "nab", help="folder of NAB series in PARLMESH_DATA")
+    parser.add_argument("--trace", type=Path, help="one of SWIM's own traces (*.delta) for its managers, besides ours")
     arguments = parser.parse_args()
     from parlmesh.grpc_engine import choose_engine
 

@@ -1,6 +1,6 @@
 """Routes of a mesh: all pairs beside scipy, N−1 failures and disjoint paths in one process and on a fleet.
 
-Whatever is compared is first checked to be equal. One JSON line on stdout.
+Results are checked to be equal before they are compared. One JSON line on stdout.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from parlmesh.types import Array
 PLUGIN = "parlmesh.mesh.plugin:plugin"
 CORES = os.cpu_count() or 1
 BRUTE = 20
-"""Failures that are also computed from nothing, by scipy; the time for all follows."""
+"""Failures that scipy also computes from scratch; the time for all is extrapolated."""
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -45,7 +45,7 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 
 async def all_pairs(nodes: int, repeats: int, fleet: PARLMeshOptimizer) -> dict[str, Any]:
-    """Distances beside scipy's in turns, by wall and by processor time; then whole tables, here and on the fleet."""
+    """Distances here and by scipy in turns, wall and processor time; then whole tables, here and on the fleet."""
     mesh = generated_mesh(nodes)
     graph = Graph.of(mesh, "etx")
     own = PARLMeshOptimizer()
@@ -90,7 +90,7 @@ async def all_pairs(nodes: int, repeats: int, fleet: PARLMeshOptimizer) -> dict[
 
 
 async def failures(nodes: int, fleet: PARLMeshOptimizer) -> dict[str, Any]:
-    """Every link of a mesh fails once: from nothing by scipy, in one process, and on the fleet."""
+    """Every link of a mesh fails once: from scratch by scipy, in one process, and on the fleet."""
     mesh = generated_mesh(nodes)
     graph = Graph.of(mesh, "etx")
     scenarios, _ = scenarios_of(mesh.cables, 1)

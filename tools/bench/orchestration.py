@@ -83,7 +83,7 @@ COLLAPSED = 2.0
 
 
 def train(wanted: Wanted, keep: Path | None = None) -> Run:
-    """One training; kept in a file of its own, which a benchmark that was interrupted finds again."""
+    """One training, kept in its own file, so that an interrupted benchmark finds it again."""
     name, prior, times, seed, steps = wanted
     kept = keep and keep / f"{name.replace(', ', '-').replace(' ', '-')}-{prior}-x{times}-{seed}-{steps}.json"
     if kept and kept.exists():
@@ -136,10 +136,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--peers", choices=("none",), default="none", help="nobody else trains such an orchestrator")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=SETTINGS["step_budget"])
-    parser.add_argument("--keep", type=Path, help="a folder of finished trainings: what is in it is not trained again")
+    parser.add_argument("--keep", type=Path, help="folder of finished trainings, which are not repeated")
     parser.add_argument("--processes", type=int, default=min(2, os.cpu_count() or 1))
     # `make bench` gives every benchmark the same options.
-    parser.add_argument("--wait-quiet", type=float, default=0.0, help="not needed: what is learnt depends on no load")
+    parser.add_argument("--wait-quiet", type=float, default=0.0, help="not needed: learning does not depend on load")
     return parser.parse_args()
 
 
@@ -217,7 +217,7 @@ def table(family: str, runs: list[Run], references: Scores, oracle: dict[str, fl
 
 
 def collapse_of(runs: list[Run]) -> dict[str, dict[str, int]]:
-    """Of each kind of training how many seeds ended with a policy that works alone on wide jobs."""
+    """How many seeds of each kind of training ended with a policy that works alone on wide jobs."""
     found: dict[str, dict[str, int]] = {}
     for run in runs:
         prior = f", prior {run['prior']}" if run["prior"] else ""

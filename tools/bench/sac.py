@@ -17,7 +17,7 @@ from tools.bench.ground.session import measure, print_report
 KNOWN_PEERS = ("sb3",)
 PACKAGES = ("parlmesh", "numpy", "gymnasium", "torch")
 
-# measurement, figure, label; those of a second of the processor's time hold on a busy machine too.
+# measurement, figure, label; figures per CPU second hold on a busy machine too.
 FIGURES = (
     ("sac_serial", "steps_per_second", "steps/s  serial: `parlmesh up --serial`"),
     ("sac_parts", "steps_per_second", "steps/s  collector and trainer alone"),
@@ -43,7 +43,7 @@ def rows(findings: Findings) -> list[Row]:
 
 
 def derived(findings: Findings) -> dict[str, float | None]:
-    """Ratios of medians, then microseconds of the processor's time for a step, by part."""
+    """Ratios of medians, then microseconds of processor time per step, by part."""
     serial, alone, peer = (
         findings.samples(name, "steps_per_second") for name in ("sac_serial", "sac_parts", "sb3_sac")
     )

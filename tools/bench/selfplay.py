@@ -46,7 +46,7 @@ _FLEET_STEPS = 40_000
 
 
 def in_turn(steps: Mapping[str, Callable[[], int]], seconds: float) -> dict[str, float]:
-    """Positions by CPU second of this process, of steps that take turns: what else the machine does meets all alike."""
+    """Positions per CPU second of this process; the steps take turns, so that other load hits all alike."""
     used, counts = dict.fromkeys(steps, 0.0), dict.fromkeys(steps, 0)
     for step in steps.values():
         step()
@@ -103,7 +103,7 @@ def collected(name: str, policy: Policy, sizes: list[float], search: Search | No
 
 
 def speeds(name: str, seconds: float) -> dict[str, Any]:
-    """Of rules, encoding, network and collector, each with all before it, in one run."""
+    """Speeds of rules, encoding, network and collector, each including those before it, in one run."""
     policy, sizes = untrained(name), list[float]()
     found = in_turn(
         {
@@ -114,7 +114,7 @@ def speeds(name: str, seconds: float) -> dict[str, Any]:
         },
         seconds,
     )
-    # Moves, each after a search of so many positions.
+    # Moves, each after a search of SIMULATIONS positions.
     found |= in_turn({f"search_{SIMULATIONS}": collected(name, policy, [], Search(SIMULATIONS))}, seconds)
     share = {"collector_share": round(found["collector"] / found["network"], 3)}
     return {key: round(value) for key, value in found.items()} | share | {"bytes_per_position": round(np.mean(sizes))}
@@ -147,10 +147,10 @@ def peer(name: str, steps: int, seeds: range) -> list[dict[str, Any]] | str:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="CPU seconds of each speed")
-    parser.add_argument("--steps", type=int, default=None, help="steps of each training; the preset's when left out")
-    parser.add_argument("--seeds", type=int, default=3, help="so many")
+    parser.add_argument("--steps", type=int, default=None, help="steps of each training (default: the preset's)")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds")
     parser.add_argument("--first-seed", type=int, default=1, metavar="N")
-    parser.add_argument("--shogi", type=int, default=0, metavar="STEPS", help="train shogi too, so many steps")
+    parser.add_argument("--shogi", type=int, default=0, metavar="STEPS", help="train shogi too, for this many steps")
 
 
 def main(options: Options) -> None:
@@ -173,7 +173,7 @@ def main(options: Options) -> None:
             runs.append(connect_four(seed, given.steps))
             print("connect_four", runs[-1], file=sys.stderr)
         found["connect_four"]["trained"] = runs
-        # As many steps; a step of the peer's is a move of either side, one of ours that of the learning side.
+        # The same number of steps; the peer counts moves of both sides, we count those of the learning side.
         for name in options.peers:
             found["connect_four"][name] = peer(name, int(runs[0]["steps"]), seeds)
     if given.shogi:

@@ -18,7 +18,7 @@ STORES = {"memory": "memory", "sqlite": "SQLite, synchronous=full", "postgresql"
 
 
 def plan(quick: bool) -> list[Measurement]:
-    # In turns, so that what disturbs one disturbs the other.
+    # In turns, so that what disturbs one store disturbs the others.
     runs, tasks, trips = (1, "20000", "200") if quick else (5, "50000", "1000")
     module = ("-m", "tools.bench.ours.scheduler.tasks", "--tasks", tasks, "--trips", trips, "--store")
     return [Measurement(store, (*module, store), runs, 240) for store in STORES]

@@ -1,4 +1,4 @@
-"""How long honest calls take among connections that come to nothing, beside a bare gRPC server in the same run."""
+"""How long honest calls take among useless connections, beside a bare gRPC server in the same run."""
 
 import sys
 from pathlib import Path
@@ -44,7 +44,7 @@ def rows(findings: Findings) -> list[Row]:
 
 
 def derived(findings: Findings) -> dict[str, float | None]:
-    """Ratios of medians: to the same server alone, and of ours to the bare one."""
+    """Ratios of medians: to the same server without the connections, and of ours to the bare one."""
 
     def over(above: str, below: str) -> float | None:
         return ratio(findings.samples(NAME, above), findings.samples(NAME, below))

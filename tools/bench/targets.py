@@ -1,7 +1,7 @@
 """Five targets of one table: parallel steps, task throughput, a MAPE-K cycle, a federated round, mesh optimisation.
 
 Each row: one after another, on the fleet, how many times as fast, and whether the work waits (for networks, disks,
-other machines) or computes. What waits is faster by the room there is for it, what computes by the cores.
+other machines) or computes. Waiting work gains with the slots, computing work only with the cores.
 One JSON line on stdout.
 """
 
@@ -38,7 +38,7 @@ WANTED = 4.5
 
 
 class TrainNode:
-    """A node's part of a round. With `seconds` the node has a processor of its own, which is waited for so long."""
+    """A node's part of a round. With `seconds`, the node waits that long, as if it had its own processor elsewhere."""
 
     kind = "train_node"
     runs_in = "thread"
@@ -58,7 +58,7 @@ plugin = Plugin(handlers={TrainNode.kind: TrainNode})
 
 
 async def parallel_steps() -> dict[str, Any]:
-    """1,500 steps of a second each; how many run at once is asked of the scheduler while they do."""
+    """1,500 steps of a second each; meanwhile the scheduler is asked how many run at once."""
     async with PARLController() as controller:
         await controller.initialize(100, actor={"slots": 15})
         request = TaskRequest("sleep", {"seconds": STEP_SECONDS})
@@ -111,7 +111,7 @@ async def federated_round() -> list[dict[str, Any]]:
     def joined(models: list[Any]) -> dict[str, Array]:
         return {name: np.mean([model[name] for model in models], axis=0) for name in first}
 
-    for _ in range(2):  # nodes draw their data in the first
+    for _ in range(2):  # in the first, nodes draw their data
         started = time.perf_counter()
         alone = joined([task.fit(first, Part(f"node-{node}", node, 1, 0)).tensors for node in range(1, NODES + 1)])
         one = time.perf_counter() - started
@@ -144,7 +144,7 @@ async def federated_round() -> list[dict[str, Any]]:
 
 
 def other(name: str, *options: str) -> dict[str, Any] | None:
-    """The JSON line of another benchmark; None when there is none of that name or it failed."""
+    """The JSON line of another benchmark; None when it does not exist or failed."""
     if not (BENCH / name).exists():
         return None
     done = subprocess.run([sys.executable, str(BENCH / name), *options], stdout=subprocess.PIPE, text=True, timeout=900)

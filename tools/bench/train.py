@@ -93,7 +93,7 @@ def rows(findings: Findings) -> list[Row]:
 def derived(findings: Findings) -> dict[str, float | None]:
     """What follows from the figures: ratios of medians, and the worst seeds."""
     fleet = speed(findings, "fleet")
-    # With the settings that each peer comes with.
+    # With each peer's default settings.
     peers = [
         found for name in ("sb3", "rllib_ppo", "rllib_impala", "sample_factory") if (found := speed(findings, name))
     ]
@@ -114,7 +114,7 @@ def derived(findings: Findings) -> dict[str, float | None]:
 
 
 def take_faster_sb3(findings: Findings) -> None:
-    """`sb3` is the better of its two: spinning threads make torch's own number very slow beside other processes."""
+    """`sb3` is the faster of its two: torch's own number of threads, which spin, is very slow beside other load."""
     names = [name for name in ("sb3_own_threads", "sb3_one_thread") if speed(findings, name) is not None]
     if names:
         findings.results["sb3"] = findings.results[max(names, key=lambda name: _median(findings, name))]
@@ -132,7 +132,7 @@ def _median(findings: Findings, name: str) -> float:
 
 
 def settings(result: Result) -> str:
-    """What a speed was reached with: steps/s at other batches and epochs are not like for like."""
+    """The settings behind a speed: steps/s with other batches and epochs are not like for like."""
     return (
         f"{result['environments']} environments, batch {result['batch']}, minibatch {result['minibatch']}, "
         f"{result['epochs']} epochs"

@@ -21,7 +21,7 @@ PACKAGES = ("parlmesh", "numpy", "gymnasium", "torch", "optuna", "scipy")
 BASELINES = ("random", "static", "greedy_latency", "greedy_load", "kubernetes")
 ROUTES = ("policy", "random", "shortest_etx", "recomputed_etx", "load_aware_etx", "ecmp", "backpressure")
 PEER_STEPS, QUICK_STEPS = 200_000, 20_000
-# A trial computes for little more than a second: of fewer, the start of the fleet would be a good part.
+# A trial computes for little more than a second: with fewer, the fleet's start would be a good part of the time.
 SPEED_TRIALS = "32"
 
 # key, world, arguments, environments
@@ -90,7 +90,7 @@ def plan(quick: bool) -> list[Measurement]:
 
 
 def rows(findings: Findings) -> list[Row]:
-    """Speeds, then rewards of a step, then routing, then tuning."""
+    """Speeds, then rewards per step, then routing, then tuning."""
 
     def row(key: str, label: str, name: str, value: str) -> Row:
         return Row(key, label, findings.samples(name, value), findings.reasons.get(name, ""))

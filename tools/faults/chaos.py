@@ -23,7 +23,7 @@ _SETTLE_SECONDS = 150.0
 
 @dataclass(slots=True)
 class Report:
-    """What came of it."""
+    """The result of a run."""
 
     seed: int
     seconds: float = 0.0
@@ -35,10 +35,10 @@ class Report:
     finished_runs: int = 0
     starts: dict[str, int] = field(default_factory=dict)
     starved_seconds: float = 0.0
-    """For so long the machine gave this process no time; whoever else it starved then cannot be blamed."""
+    """How long the machine gave this process no time; other processes starved then cannot be blamed."""
     memory: dict[str, list[Sample]] = field(default_factory=dict)
     kept_tasks: int = 0
-    """Of a scheduler; it may grow until it has as many."""
+    """Outcomes that the scheduler keeps; it may grow until it has that many."""
     findings: list[str] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
 
@@ -114,7 +114,7 @@ async def _live_through(fleet: ChaosFleet, journal: Journal, report: Report) -> 
     _, late = await asyncio.wait(workers.values(), timeout=_SETTLE_SECONDS)
     for name, task in workers.items():
         if task in late:
-            injector.findings.append(f"{name} did not come to its end within {_SETTLE_SECONDS:g} s")
+            injector.findings.append(f"{name} did not end within {_SETTLE_SECONDS:g} s")
         elif task.exception() is not None:
             injector.findings.append(f"{name} failed: {task.exception()!r}")
     await _end(*watchers, *workers.values())
@@ -128,7 +128,7 @@ async def _live_through(fleet: ChaosFleet, journal: Journal, report: Report) -> 
 
 
 async def _leave(fleet: ChaosFleet, injector: Injector) -> None:
-    """Everybody goes on SIGTERM, the actors first."""
+    """Every process leaves on SIGTERM, the actors first."""
     for member in reversed(fleet.members.values()):
         if member.running:
             code = await member.terminate()

@@ -61,7 +61,7 @@ class Work:
 
 
 class RawClient:
-    """Submits, follows and cancels over gRPC; every answer is written down."""
+    """Submits, follows and cancels over gRPC; every answer is recorded."""
 
     def __init__(self, name: str, address: str, journal: Journal, seed: int) -> None:
         self._name = name
@@ -73,7 +73,7 @@ class RawClient:
         self.stopping = False
 
     async def run(self) -> None:
-        """Until `stopping` is set and everything accepted has ended; the caller's deadline bounds it."""
+        """Runs until `stopping` is set and everything accepted has ended; the caller's deadline bounds it."""
         async with open_channel(self._address) as channel:
             self._stub: Any = SchedulerServiceStub(channel)
             watching = asyncio.create_task(self._watch())
@@ -111,7 +111,7 @@ class RawClient:
             self.accepted += count
             self.waiting.update(ids)
             if unanswered:
-                # Outcomes may have come while nobody knew that the tasks were there.
+                # Outcomes may have come before it was known that the tasks were accepted.
                 await self._ask(ids)
             return
 
@@ -127,12 +127,12 @@ class RawClient:
                 call = self._stub.WatchTasks(pb.WatchTasksRequest(submitter=self._name))
                 try:
                     await call.initial_metadata()
-                    # Beside the reading: what the stream has brought is lost with it.
+                    # Concurrent with the reading: what the stream has brought is lost with it.
                     if asking is None or asking.done():
                         asking = group.create_task(self._ask(tuple(self.waiting)))
                     await self._read(call)
                 except (grpc.aio.AioRpcError, TimeoutError, asyncio.InvalidStateError):
-                    # A silent stream may be a link that holds back: asked anew every few seconds.
+                    # A silent stream may be a link that holds messages back: opened anew every few seconds.
                     pass
                 finally:
                     call.cancel()
@@ -144,7 +144,7 @@ class RawClient:
                 self._deliver(outcome)
 
     async def _ask(self, task_ids: Iterable[str]) -> None:
-        """Of all, several at once. One after the other, the last are never asked for where answers are slow and the
+        """Asks for all, several at once. One at a time, the last would never be asked for when answers are slow and the
         scheduler is often away."""
         turn = asyncio.Semaphore(_ASKED_AT_ONCE)
         async with asyncio.TaskGroup() as group:
@@ -185,7 +185,7 @@ class RawClient:
 
 
 class SdkClient:
-    """Runs crowds of tasks through PARLController; an outcome that never comes is written down as one."""
+    """Runs crowds of tasks through PARLController; an outcome that never comes is a finding."""
 
     def __init__(self, name: str, address: str, journal: Journal, seed: int) -> None:
         self._name = name
@@ -231,7 +231,7 @@ class SdkClient:
                 self._note(outcome)
 
     async def _look_up(self, controller: PARLController, task_id: str) -> None:
-        """A task that was given up at its deadline, and cancelled: what the scheduler has to say of it."""
+        """Asks the scheduler for a task that was abandoned at its deadline, and cancelled."""
         self._journal.add(Cancelled((task_id,), now(), answered=False))
         try:
             outcome = await controller.result(task_id, timeout=_LOOK_SECONDS)
@@ -251,7 +251,7 @@ class SdkClient:
 
 
 class StalledReader:
-    """Follows everybody's outcomes and reads none."""
+    """Follows every client's outcomes and reads none."""
 
     def __init__(self, address: str, submitters: Iterable[str]) -> None:
         self._address = address

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 120.0
 _LEAVE_SECONDS = 120.0
 _TELL_SECONDS = 2.0
-# In place of an exit code: it did not leave and was killed.
+# Instead of an exit code: it did not leave and was killed.
 STILL_THERE = 1000
 TRAINING = {
     "training.num_envs": 4,
@@ -40,7 +40,7 @@ class Member:
         self.name = name
         self.shim = shim
         self.starts = 0
-        # Of what must not be done to it twice at once.
+        # Held during what must not be done to it twice at once.
         self.busy = asyncio.Lock()
         self.process: Process | None = None
         self.last_lines: Sequence[str] = ()
@@ -56,7 +56,7 @@ class Member:
         await self.wait_until_started()
 
     async def wait_until_started(self) -> None:
-        """As `start`, of one that takes its time."""
+        """The same for a process that takes longer."""
         assert self.process is not None
         await asyncio.to_thread(self.process.wait_for, self._event, _START_SECONDS)
 
@@ -75,13 +75,13 @@ class Member:
         self.close()
 
     async def terminate(self) -> int:
-        """Its exit code."""
+        """Ends it and returns its exit code."""
         assert self.process is not None
         self.process.terminate()
         try:
             return await asyncio.to_thread(self.process.wait, _LEAVE_SECONDS)
         except AssertionError:
-            # What keeps it goes to its log, before it is killed and its cause with it.
+            # On this signal it logs what keeps it, before it is killed.
             self.process.signal(signal.SIGUSR1)
             await asyncio.sleep(_TELL_SECONDS)
             return STILL_THERE
@@ -102,7 +102,7 @@ class ChaosFleet:
     """A scheduler, a learner and actors, by a plan; `async with` owns them."""
 
     def __init__(self, plan: Plan, folder: Path, *, learner: bool = True, database: Cluster | None = None) -> None:
-        """With a `database` the scheduler's store is in it, over a link of its own."""
+        """With a `database`, the scheduler's store is in it, over its own link."""
         self.plan = plan
         self.database = database
         self._with_learner = learner
@@ -128,7 +128,7 @@ class ChaosFleet:
 
     @property
     def client_address(self) -> str:
-        """Where clients find the scheduler, through a link of theirs."""
+        """Where clients find the scheduler, through their own link."""
         return self.links["client"].address
 
     async def __aenter__(self) -> "ChaosFleet":

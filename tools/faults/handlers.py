@@ -1,4 +1,4 @@
-"""Handlers whose effects are seen from outside: each appends to the history when it begins and when it ends."""
+"""Handlers whose effects are visible outside: each appends to the history when it begins and when it ends."""
 
 import asyncio
 import os

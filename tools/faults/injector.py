@@ -30,7 +30,7 @@ _FAULTS_OF_DISKS = {
 
 
 class Injector:
-    """Follows a plan; whatever does not come back by itself is a finding."""
+    """Follows a plan; a process that does not recover is a finding."""
 
     def __init__(self, fleet: ChaosFleet, journal: Journal, stall: Callable[[float], Awaitable[None]]) -> None:
         self._fleet = fleet
@@ -43,7 +43,7 @@ class Injector:
         self._database_busy = asyncio.Lock()
 
     async def run(self) -> None:
-        """Until the last planned fault is over."""
+        """Runs until the last planned fault is over."""
         start = now()
         async with asyncio.TaskGroup() as group:
             for fault in self._fleet.plan.faults:
@@ -51,7 +51,7 @@ class Injector:
                 group.create_task(self._perform(fault, latest=start + fault.at + _LATEST_SECONDS))
 
     async def watch(self) -> None:
-        """Until cancelled: a process that ends by itself is a finding, and is started again."""
+        """Until cancelled: reports processes that end by themselves, and starts them again."""
         while True:
             await asyncio.sleep(0.25)
             for member in self._fleet.members.values():
@@ -63,7 +63,7 @@ class Injector:
                         await self._start(member)
 
     async def watch_machine(self) -> None:
-        """Until cancelled: when the machine gives this process no time, nobody else's silence proves anything."""
+        """Until cancelled: records when the machine gives this process no time, since silence then proves nothing."""
         while True:
             before = now()
             await asyncio.sleep(_LOOK_SECONDS)
@@ -74,7 +74,7 @@ class Injector:
                     self._journal.add(Fault(name, "starved", before, now(), lingers=_SETTLING_SECONDS))
 
     def find(self, member: Member, what: str) -> None:
-        """Something that no fault excuses."""
+        """Records what no fault excuses."""
         lines = member.process.lines if member.process is not None else member.last_lines
         tail = "\n    ".join(lines[-8:])
         self.findings.append(f"{member.name} {what} at {now():.3f}:\n    {tail}")
@@ -129,7 +129,7 @@ class Injector:
             member.signal(signal.SIGCONT)
             return _SETTLING_SECONDS
         if what == "clock":
-            # The clock stays where it is, so that the next start meets it too.
+            # The clock stays shifted, so that the next start sees it too.
             member.shim.set(clock_shift_s=fault.amount)
             self._note(fault)
             return 0.0
@@ -167,7 +167,7 @@ class Injector:
         return _SETTLING_SECONDS
 
     async def _on_database(self, fault: PlannedFault, what: str) -> None:
-        """Excuses nothing, as a disk does not."""
+        """Excuses nothing, like a fault of a disk."""
         if what != "kill":
             await self._on_link(fault, what)
             return
@@ -193,7 +193,7 @@ class Injector:
         except AssertionError as error:
             late = error
             while member.running and self._was_away(member, begun):
-                # It is there, and there was nobody to connect to.
+                # It runs, but had no scheduler to connect to.
                 begun = now()
                 try:
                     await member.wait_until_started()
@@ -204,15 +204,15 @@ class Injector:
             member.close()
 
     def _was_away(self, member: Member, since: float) -> bool:
-        """Whether the scheduler was away meanwhile, for whom needs it."""
+        """Whether the scheduler, which the other processes need, was away since then."""
         return member is not self._fleet.members["scheduler"] and self._scheduler_back > since
 
     def _note(self, fault: PlannedFault) -> None:
-        """It took place."""
+        """Counts a fault that took place."""
         self.performed[fault.name] += 1
 
     def _record(self, fault: PlannedFault, start: float, lingers: float) -> None:
-        # Disks and clocks excuse nothing. When a scheduler was away is written down, and when it could not write: the
+        # Disks and clocks excuse nothing. The journal says when the scheduler was away and when it could not write; the
         # rules say what follows from both.
         if fault.name in _CANNOT_WRITE:
             self._journal.add(Fault(DISK, fault.name, start, now()))

@@ -1,16 +1,16 @@
-"""Whether processes grow: resident memory, life by life, because a process that was killed begins anew. Pure."""
+"""Finds processes that grow: resident memory, life by life, because a killed process starts afresh. Pure."""
 
 from collections.abc import Sequence
 from itertools import groupby, pairwise
 from statistics import linear_regression, median
 from typing import NamedTuple
 
-# What a process loads and fills when it has just been started; nothing is said of it.
+# What a process loads and fills just after its start does not count.
 WARM_SECONDS = 60.0
 # Shorter lives prove nothing.
 LONG_SECONDS = 240.0
 MOST_MIB_PER_MINUTE = 1.0
-# A step, as when a library is loaded with the first picture, is in one part of a life; a leak is in nearly all.
+# A step, e.g. a library loaded for the first picture, is in one part of a life; a leak is in nearly all.
 PARTS = 6
 FEWEST_GROWING = 4
 LEAST_STEP_MIB = 0.2
@@ -26,7 +26,7 @@ class Sample(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """Of one life, once it was warm."""
+    """The growth in one life after it was warm."""
 
     life: int
     seconds: float
@@ -36,7 +36,7 @@ class Growth(NamedTuple):
     growing_parts: int
 
     def is_leak(self, allowed_mib: float) -> bool:
-        """`allowed_mib` is what it may still fill: outcomes that are kept."""
+        """`allowed_mib` is how much the outcomes that it keeps may still fill."""
         return (
             self.seconds >= LONG_SECONDS
             and self.mib_per_minute > MOST_MIB_PER_MINUTE
@@ -76,7 +76,7 @@ def text(name: str, samples: Sequence[Sample]) -> str:
 
 
 def allowed_mib(kept_tasks: int) -> float:
-    """For a scheduler that keeps so many outcomes."""
+    """How much a scheduler that keeps this many outcomes may grow."""
     return kept_tasks * KIB_PER_KEPT_TASK / 1024
 
 

@@ -36,7 +36,7 @@ SHORT_RUN: dict[str, Any] = {
 
 
 class Observer:
-    """Writes down what it sees; decides nothing."""
+    """Records what it sees; decides nothing."""
 
     def __init__(self, fleet: ChaosFleet, journal: Journal) -> None:
         self._fleet = fleet
@@ -117,7 +117,7 @@ class Observer:
         while True:
             answer = await _insisted(stub.GetTraining, pb.GetTrainingRequest(run_id=run_id))
             ended = answer.training.state in (pb.TRAINING_STATE_FINISHED, pb.TRAINING_STATE_FAILED)
-            # A learner that was told to stop says so of its runs, and goes on with them when it is back.
+            # A learner that was told to stop gives that as its runs' reason, and resumes them when it is back.
             stopped = (
                 answer.training.state == pb.TRAINING_STATE_STOPPED and "told to stop" not in answer.training.reason
             )
@@ -137,7 +137,7 @@ _NAMES = ("received", "trained", "queued", "dropped")
 
 
 async def _insisted(method: Any, request: Any, harmless: grpc.StatusCode | None = None) -> Any:
-    """Asks until it is answered; `harmless` says that an earlier try, whose answer was lost, had worked."""
+    """Asks until it is answered; `harmless` means that an earlier try, whose answer was lost, had worked."""
     while True:
         try:
             return await method(request, timeout=_CALL_SECONDS)

@@ -7,7 +7,7 @@ from typing import Any
 
 from .handlers import KINDS
 
-# Name: (who suffers it, how often beside the others).
+# Name: (target, how often relative to the others).
 FAULTS: dict[str, tuple[str, int]] = {
     "kill_scheduler": ("scheduler", 6),
     "terminate_scheduler": ("scheduler", 2),
@@ -37,7 +37,7 @@ FAULTS: dict[str, tuple[str, int]] = {
     "hold_down_client": ("client", 1),
     "stalled_reader": ("client", 1),
 }
-# In place of the scheduler's disk, where its store is in PostgreSQL.
+# Instead of the disk faults of a scheduler whose store is in PostgreSQL.
 DATABASE_FAULTS: dict[str, tuple[str, int]] = {
     "kill_database": ("database", 3),
     "cut_database": ("database", 2),
@@ -75,7 +75,7 @@ class Plan:
 
 
 def faults_of(store: str) -> dict[str, tuple[str, int]]:
-    """All there are for a fleet whose scheduler has this store."""
+    """All faults for a fleet whose scheduler has this store."""
     if store != "postgresql":
         return FAULTS
     disks = ("slow_disk_scheduler", "full_disk_scheduler", "broken_disk_scheduler", "short_writes_scheduler")
@@ -85,7 +85,7 @@ def faults_of(store: str) -> dict[str, tuple[str, int]]:
 def make_plan(
     seed: int, seconds: float, *, names: Sequence[str] = (), gap_seconds: float = 2.5, store: str = "sqlite"
 ) -> Plan:
-    """The same for the same arguments, for ever."""
+    """The same plan for the same arguments, always."""
     rng = random.Random(f"chaos-{seed}")  # noqa: S311 - must replay
     scheduler = {
         "retention.max_tasks": rng.choice((50, 1_000, 100_000)),
@@ -93,7 +93,7 @@ def make_plan(
         "leases.heartbeat_seconds": 0.5,
         "leases.duration_seconds": rng.choice((8.0, 10.0)),
         "leases.reconnect_seconds": rng.choice((2.0, 3.0)),
-        # What is killed with its actor often enough is quarantined; here that must not be the usual end.
+        # A task killed with its actor often enough is quarantined; here that must not be the usual end.
         "retries.quarantine_losses": rng.choice((3, 10)),
     }
     actors = tuple(_actor(index, rng) for index in range(rng.randint(2, 4)))
@@ -107,7 +107,7 @@ def make_plan(
 
 
 def _actor(index: int, rng: random.Random) -> dict[str, Any]:
-    # The first one can do everything, so that no task is without an actor for ever.
+    # The first actor can do everything, so that every task has an actor.
     unreadable = "" if index == 0 else rng.choice(("", *KINDS))
     kinds = [kind for kind in ("rollout", "evaluate", *KINDS) if kind != unreadable]
     return {"slots": rng.choice((1, 2, 4, 8)), "kinds": f"[{', '.join(kinds)}]"}

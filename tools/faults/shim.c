@@ -1,4 +1,4 @@
-/* A disk and a clock that fail on command: loaded with LD_PRELOAD, told what to do through a shared page.
+/* A disk and a clock that fail on command: loaded with LD_PRELOAD, controlled through a shared page.
 
    Only regular files under FAULT_SHIM_FOLDER are touched. Every fault that took place is counted in the page, so that a
    test can assert it. The layout is that of `Page` in shim.py. */
@@ -21,7 +21,7 @@ struct page {
     volatile int64_t fsync_errno;      /* every fsync fails with it; 0 = none */
     volatile int64_t write_errno;      /* every write fails with it; 0 = none */
     volatile int64_t short_writes;     /* every write longer than one byte writes half */
-    volatile int64_t bytes_left;       /* after so many bytes ENOSPC; -1 = a disk without end */
+    volatile int64_t bytes_left;       /* ENOSPC after this many bytes; -1 = unlimited */
     volatile int64_t clock_shift_s;    /* added to the wall clock, never to the monotonic one */
     volatile int64_t slow_fsyncs, failed_fsyncs, failed_writes, shortened_writes, full_writes, shifted_clocks;
 };
@@ -80,7 +80,7 @@ static int ours(int file) {
     return length > (ssize_t)folder_length && memcmp(path, folder, folder_length) == 0;
 }
 
-/* How many of `size` bytes may be written now; -1 with errno set where the write fails. */
+/* How many of `size` bytes may be written now; -1 with errno set when the write fails. */
 static ssize_t allowed(int file, size_t size) {
     if (page == NULL || (!page->write_errno && !page->short_writes && page->bytes_left < 0) || !ours(file)) return (ssize_t)size;
     if (page->write_errno) { count(&page->failed_writes); errno = (int)page->write_errno; return -1; }

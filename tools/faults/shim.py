@@ -1,4 +1,4 @@
-"""A disk and a clock that fail on command, for one process: shim.c compiled, and the page through which it is told."""
+"""A disk and a clock that fail on command, for one process: shim.c compiled, and the page that controls it."""
 
 import atexit
 import ctypes
@@ -14,7 +14,7 @@ _SOURCE = Path(__file__).with_name("shim.c")
 
 
 class Page(ctypes.Structure):
-    """What the process is to suffer, and how often it did; the layout is that of shim.c."""
+    """The faults of the process, and how often each took place; the layout is that of shim.c."""
 
     _fields_ = [
         (name, ctypes.c_int64)
@@ -36,7 +36,7 @@ class Page(ctypes.Structure):
 
 
 def available() -> bool:
-    """Whether there is a compiler; without one these faults cannot be had."""
+    """Whether there is a compiler; these faults need one."""
     return shutil.which("gcc") is not None
 
 
@@ -51,7 +51,7 @@ def library() -> Path:
 
 
 class Shim:
-    """The faults of one process; changes are felt at its next call."""
+    """The faults of one process; changes take effect at its next call."""
 
     def __init__(self, name: str, files: Path, folder: Path) -> None:
         """`files` is the folder whose files fail, `folder` the place for the page."""
@@ -68,12 +68,12 @@ class Shim:
         }
 
     def set(self, **faults: int) -> None:
-        """fsync_delay_ms, fsync_errno, write_errno, short_writes, bytes_left (-1 = no end), clock_shift_s."""
+        """fsync_delay_ms, fsync_errno, write_errno, short_writes, bytes_left (-1 = unlimited), clock_shift_s."""
         for name, value in faults.items():
             setattr(self._page, name, value)
 
     def heal(self) -> None:
-        """A good disk again; the clock stays where it is."""
+        """A good disk again; the clock stays shifted."""
         self.set(fsync_delay_ms=0, fsync_errno=0, write_errno=0, short_writes=0, bytes_left=-1)
 
     def seen(self, name: str) -> int:

@@ -1,4 +1,4 @@
-"""Several schedulers on one PostgreSQL, under load; the one that leads is killed, stopped or cut off, turn by turn."""
+"""Several schedulers on one PostgreSQL, under load; the leader is killed, stopped or cut off, turn by turn."""
 
 import asyncio
 import contextlib
@@ -35,19 +35,19 @@ _KIND = "mark_inline"
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One fault and what came of it."""
+    """One fault and how long the takeover took."""
 
     fault: str
     leader: int
     follower: int
     led_seconds: float
-    """From the fault until another scheduler said that it leads."""
+    """From the fault until another scheduler led."""
     acknowledged_seconds: float
     """From the fault until a client that knows both had a task accepted."""
 
 
 class Loader:
-    """Submits task after task and writes down what it is told."""
+    """Submits task after task and records the answers."""
 
     def __init__(self, addresses: str, journal: Journal) -> None:
         self._addresses = addresses
@@ -122,7 +122,7 @@ class Schedulers:
         standby: Cluster | None = None,
     ):
         self._cluster = cluster
-        # A database that may become the one to write to: every scheduler knows both.
+        # A database that may be promoted to the primary: every scheduler knows both.
         self._standby = standby
         self._settings = dict(settings or {})
         self.folder = folder
@@ -136,7 +136,7 @@ class Schedulers:
 
     @property
     def addresses(self) -> str:
-        """All of them, as clients and actors are told."""
+        """All of them, as clients and actors take them."""
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     async def __aenter__(self) -> "Schedulers":
@@ -191,7 +191,7 @@ class Schedulers:
         return found
 
     def terms(self, index: int) -> int:
-        """How often the scheduler has come to lead since its start."""
+        """How often the scheduler has become the leader since its start."""
         return len(self.process(index).events("serving"))
 
     def lead_row(self) -> tuple[int, str, str]:
@@ -200,7 +200,7 @@ class Schedulers:
         return int(row["epoch"]), str(row["holder"]), str(row["address"])
 
     def leader(self) -> int | None:
-        """By the logs: who said last that it serves and has not stepped down since."""
+        """According to the logs: a scheduler that serves and has not stepped down since."""
         for index, process in enumerate(self.processes):
             if process is None or not process.running:
                 continue
@@ -222,7 +222,7 @@ class Takeovers:
         self.findings: list[str] = []
 
     async def turn(self, fault: str) -> Turn:
-        """One fault of whoever leads, until another leads, and until the old one stands by again."""
+        """One fault of the leader, until another scheduler leads and the old one stands by again."""
         schedulers, loader = self.schedulers, self.loader
         leader = schedulers.leader()
         assert leader is not None
@@ -238,7 +238,7 @@ class Takeovers:
         led = time.monotonic() - began
         found = follower()
         assert found is not None
-        # Another's answer, to a question asked after the fault.
+        # The new leader's answer to a request made after the fault.
         await wait_until_async(lambda: loader.answers and loader.answers[-1][0] > start, SECONDS)
         acknowledged = min(end for begin, end in loader.answers if begin > start) - start
         after = await asyncio.to_thread(schedulers.lead_row)
@@ -254,7 +254,7 @@ class Takeovers:
         return turn
 
     def note_change(self, start: float) -> None:
-        """Another scheduler may have come to lead since: first attempts of the old one's last moment may run again."""
+        """Records a possible change of leader: first attempts of the old one's last moment may run again."""
         self._journal.add(Fault("scheduler", "kill", start, now()))
 
     async def _inject(self, fault: str, leader: int) -> None:
@@ -296,7 +296,7 @@ def _last(events: list[str], name: str) -> int:
 
 @contextlib.asynccontextmanager
 async def under_load(schedulers: Schedulers) -> AsyncIterator[Takeovers]:
-    """Load until the end of the block; then every acknowledged task has ended, and the history can be judged."""
+    """Load until the end of the block; then every acknowledged task has ended, and the history can be checked."""
     takeovers = Takeovers(schedulers)
     actor = schedulers.start_actor()
     loading = asyncio.create_task(takeovers.loader.run())

@@ -35,7 +35,7 @@ def facts(packages: Iterable[str]) -> dict[str, str | int | float]:
 
 
 def busy_cores(stat: Callable[[], str] | None = None, pause: Callable[[float], None] = time.sleep) -> float:
-    """Cores in use during a glance; a run that starts after it finds this much in its way."""
+    """Cores in use during a glance, which a run that starts next has to do without."""
     watch = OthersWatch(stat, own=lambda: 0.0)
     pause(_GLANCE_SECONDS)
     return watch.cores()
@@ -44,7 +44,7 @@ def busy_cores(stat: Callable[[], str] | None = None, pause: Callable[[float], N
 class OthersWatch:
     """How many cores other processes use while a child of this process runs and is waited for.
 
-    What a child leaves behind unwaited counts as others': it may say too much, and never too little.
+    A child's descendants that nobody waited for count as others: the figure may be too high, never too low.
     """
 
     def __init__(self, stat: Callable[[], str] | None = None, own: Callable[[], float] | None = None) -> None:
@@ -65,7 +65,7 @@ class OthersWatch:
 def wait_until_quiet(
     limit_seconds: float, busy: Callable[[], float] = busy_cores, pause: Callable[[float], None] = time.sleep
 ) -> float:
-    """Cores in use when the wait ended, by quiet or by the limit."""
+    """Waits for quiet, up to the limit; returns the cores then in use."""
     deadline = time.monotonic() + limit_seconds
     while (cores := busy()) > QUIET_CORES and time.monotonic() < deadline:
         pause(1.0)
@@ -73,7 +73,7 @@ def wait_until_quiet(
 
 
 def _read_stat() -> str:
-    """Elsewhere than on Linux nothing is known, and nothing is said."""
+    """Zeros except on Linux, since nothing is known there."""
     path = Path("/proc/stat")
     return path.read_text(encoding="ascii") if path.exists() else "cpu 0 0 0 0 0 0 0 0"
 

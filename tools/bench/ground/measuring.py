@@ -1,4 +1,4 @@
-"""Runs measurements, each in a process of its own, in turns: ours and the peers' see the same machine."""
+"""Runs measurements, each in its own process, in turns: ours and the peers' see the same machine."""
 
 import json
 import os
@@ -43,7 +43,7 @@ class Measurement:
 
 @dataclass(slots=True)
 class Findings:
-    """What came of all runs, by the measurement's name."""
+    """The results of all runs, by the measurement's name."""
 
     results: dict[str, list[Result]] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
@@ -110,7 +110,7 @@ def _calmest(
     settle: Callable[[float], float],
     clear: Callable[[], None],
 ) -> _Attempt:
-    """One run that others did not disturb, or the least disturbed one that was had within `quiet_seconds`."""
+    """One run that others did not disturb, or the least disturbed one within `quiet_seconds`."""
     began, attempts = time.monotonic(), list[_Attempt]()
     while True:
         before = settle(max(0.0, quiet_seconds - (time.monotonic() - began)))
@@ -134,7 +134,7 @@ def in_turns(measurements: Sequence[Measurement]) -> Iterator[tuple[int, Measure
 
 
 def run_once(measurement: Measurement, python: Path, turn: int) -> Result:
-    """One process in a group of its own, ended with all it started. Ours uses the engine that the binaries choose."""
+    """One process in its own group, ended with all it started. Ours uses the engine that the binaries choose."""
     environment = dict(os.environ)
     if not measurement.peer:
         choose_engine(environment)
@@ -160,7 +160,7 @@ def run_once(measurement: Measurement, python: Path, turn: int) -> Result:
 
 
 def last_object(output: str) -> Result:
-    """The JSON object on the last line that is one."""
+    """The JSON object on the last line that holds one."""
     for line in reversed(output.splitlines()):
         try:
             found = json.loads(line)
@@ -172,7 +172,7 @@ def last_object(output: str) -> Result:
 
 
 def last_words(errors: str) -> str:
-    """The last line that says something."""
+    """The last line that is not empty."""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
     return lines[-1][:_REASON_CHARACTERS] if lines else ""
 
@@ -186,7 +186,7 @@ def _headline(result: Result) -> str:
 
 
 def end_group(process: subprocess.Popen[str]) -> None:
-    """First politely: a fleet that is told to end leaves nothing behind. Then whatever is left."""
+    """Asks it to end first, since a fleet that is told to leaves nothing behind; then kills what is left."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, sign)

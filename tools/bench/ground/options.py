@@ -20,7 +20,7 @@ class Options:
     command: str
     """Repeats the benchmark."""
     more: argparse.Namespace
-    """What a benchmark's own options say."""
+    """The benchmark's own options."""
 
 
 def parse_options(
@@ -31,7 +31,7 @@ def parse_options(
     argv: Sequence[str] | None = None,
     add_arguments: Callable[[argparse.ArgumentParser], None] = lambda parser: None,
 ) -> Options:
-    """`known` are all peers, `usual` those that are measured when nothing is said; `add_arguments` adds options."""
+    """`known` are all peers, `usual` those measured by default; `add_arguments` adds options."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="under a minute when the peers are installed")
     parser.add_argument(
@@ -45,7 +45,7 @@ def parse_options(
         type=float,
         default=0.0,
         metavar="SECONDS",
-        help="at each run wait for others to be done and repeat what they disturbed, at most so long (default: 0)",
+        help="most time per run to wait for other processes and to repeat what they disturbed (default: 0)",
     )
     add_arguments(parser)
     given = list(sys.argv[1:] if argv is None else argv)
@@ -66,7 +66,7 @@ def parse_options(
 
 
 def chosen_peers(text: str, known: Sequence[str]) -> tuple[str, ...]:
-    """The peers in the order in which they are known."""
+    """The chosen peers, in the order of `known`."""
     if text == "none":
         return ()
     if text == "all":

@@ -1,6 +1,6 @@
 """What a measured process leaves behind: adopted, ended and waited for, so that the next run finds a quiet machine.
 
-Waiting for them also lays their processor time to their maker and not to others.
+Waiting for them also charges their processor time to their maker instead of to others.
 """
 
 import contextlib
@@ -17,13 +17,13 @@ _LOOK_SECONDS = 0.02
 
 
 def adopt_orphans() -> None:
-    """From now on descendants whose parent ended are children of this process; on Linux alone."""
+    """From now on, descendants whose parent ended become children of this process; only on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def end_orphans(grace_seconds: float = _GRACE_SECONDS) -> None:
-    """Only for a process that has no children it still needs: waits for all of them, and kills what stays."""
+    """Only for a process that needs none of its children any more: waits for all of them, and kills what stays."""
     deadline = time.monotonic() + grace_seconds
     while True:
         try:

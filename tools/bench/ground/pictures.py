@@ -1,4 +1,4 @@
-"""A world of pictures that costs next to nothing to step: what is left is what a library does with images."""
+"""A world of pictures that costs next to nothing to step, so that what is measured is a library's work on images."""
 
 # mypy: ignore-errors
 # Also imported in a peer's venv.
@@ -10,7 +10,7 @@ EPISODE_STEPS = 200
 
 
 class Pictures(gymnasium.Env):
-    """84 x 84 x 4 bytes, channels first; which of two actions pays is written in the first corner."""
+    """84 x 84 x 4 bytes, channels first; the first corner says which of two actions pays."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (4, 84, 84), np.uint8)
     action_space = gymnasium.spaces.Discrete(2)

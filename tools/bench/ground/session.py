@@ -15,8 +15,8 @@ from .venvs import PeerUnavailable, peer_python
 
 
 def measure(measurements: Sequence[Measurement], options: Options) -> Findings:
-    """Everything that was asked for; what was not, or cannot be had, is there with the reason."""
-    # Ends as Ctrl-C does, so that the process that is being measured ends too.
+    """Everything that was asked for; whatever was not asked for, or is unavailable, has a reason instead."""
+    # Ends as on Ctrl-C, so that the process that is being measured ends too.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     findings = Findings()
     interpreters: dict[str, Path] = {"": Path(sys.executable)}

@@ -1,4 +1,4 @@
-"""Worlds whose steps take their time: one computes, the other waits as for an answer from elsewhere."""
+"""Worlds whose steps take time: one computes, the other waits as if for a remote answer."""
 
 # mypy: ignore-errors
 

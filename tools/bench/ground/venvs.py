@@ -1,4 +1,4 @@
-"""A venv for every peer, made when it is first asked for and made anew when its requirements change."""
+"""A venv for every peer, made on first use and installed again when its requirements change."""
 
 import hashlib
 import subprocess
@@ -27,7 +27,7 @@ def peer_python(name: str, *, venvs: Path = VENVS) -> Path:
     if not python.exists():
         _run(name, sys.executable, "-m", "venv", str(folder))
     install = (str(python), "-m", "pip", "install", "--quiet")
-    # On its own and first, so that pip takes the build for the CPU where there is a choice.
+    # First and alone, so that pip takes the CPU build where there is a choice.
     for torch in torch_requirement(requirements.read_text(encoding="ascii")):
         _run(name, *install, torch)
     _run(name, *install, "--requirement", str(requirements))

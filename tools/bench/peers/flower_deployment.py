@@ -39,7 +39,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=4)
     arguments = parser.parse_args()
     programs = pathlib.Path(sys.executable).parent
-    # The port of the link is the control's; those of its other doors are its defaults.
+    # The port is the link's control port; its other ports are the defaults.
     control, *doors = free_ports(1 + arguments.nodes)
     with tempfile.TemporaryDirectory() as folder:
         home, found = pathlib.Path(folder), pathlib.Path(folder, "rounds.jsonl")

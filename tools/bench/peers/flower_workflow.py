@@ -1,8 +1,8 @@
-"""Seconds of a steady round of Flower's own workflows, plain or with SecAgg+, each node a process of its own.
+"""Seconds of a steady round of Flower's own workflows, plain or with SecAgg+, each node in its own process.
 
-Messages are Flower's, packed as it packs them, and go over pipes instead of its SuperLink and SuperNodes, whose
-deployment starts a process for each message of a node: what is measured is its protocol and its arithmetic, without
-the seconds that its deployment adds.
+Messages are Flower's, packed as it packs them, but go over pipes instead of its SuperLink and SuperNodes, whose
+deployment starts a process for each message of a node. So its protocol and its arithmetic are measured, without the
+seconds that its deployment adds.
 """
 
 # mypy: ignore-errors
@@ -108,7 +108,7 @@ class Pipes(Grid):
 
 
 def cpu_seconds():
-    """Of this process and its nodes, so far."""
+    """Processor seconds of this process and its nodes so far."""
     total = time.process_time()
     for process in multiprocessing.active_children():
         with open(f"/proc/{process.pid}/stat") as file:
@@ -133,7 +133,7 @@ class Timed(FedAvg):
         self.ended = time.perf_counter()
         self.used.append(cpu_seconds())
         found = parameters_to_ndarrays(answer[0])[0]
-        # SecAgg+ rounds to steps of 16 / 2^22 by chance, and clips to 8.
+        # SecAgg+ rounds randomly to steps of 16 / 2^22, and clips to 8.
         assert np.abs(found - number * STEP).max() < 1e-4 * number, (number, found[:4])
         return answer
 

@@ -33,11 +33,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=10_000)
     parser.add_argument("--trips", type=int, default=1000)
-    parser.add_argument("--crowd", action="store_true", help="the 100 actors, and nothing else")
+    parser.add_argument("--crowd", action="store_true", help="only the 100 actors")
     parser.add_argument("--awake", action="store_true", help="keep the cores from sleeping")
     arguments = parser.parse_args()
     if arguments.awake:
-        # The wish stands as long as the file is open: to the end of this process.
+        # The request holds while the file is open: until this process ends.
         os.write(os.open(AWAKE, os.O_WRONLY), bytes(4))
     ray.init(
         num_cpus=2,
@@ -72,7 +72,7 @@ def noops(tasks: int, round_trips: int) -> dict[str, float]:
 
 
 def crowd() -> dict[str, float]:
-    """Needs the start of 100 processes, which takes half a minute."""
+    """Starts 100 processes, which takes half a minute."""
     began = time.perf_counter()
     actors = [Sleeper.remote() for _ in range(CROWD)]
     ray.get([actor.work.remote(0) for actor in actors])

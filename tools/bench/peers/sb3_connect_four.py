@@ -1,5 +1,5 @@
-"""How sb3-contrib's MaskablePPO plays PettingZoo's connect_four_v3 after so many steps of self-play, by PettingZoo's
-own tutorial for the two: one environment in which whoever is to move acts, with the defaults of MaskablePPO.
+"""How sb3-contrib's MaskablePPO plays PettingZoo's connect_four_v3 after `--steps` of self-play, as in PettingZoo's own
+tutorial for the two: one environment in which the side to move acts, with the defaults of MaskablePPO.
 
 Shares of 400 greedy games won against a random player and one that wins at once where it can, sides alternating, after
 at most two random plies.
@@ -60,7 +60,7 @@ def has_line(stones):
 
 
 def winning(seen, mask):
-    """Columns with which the side that sees the board makes a line."""
+    """Columns in which the side that sees the board completes a line."""
     found = []
     for column in np.flatnonzero(mask):
         stones = seen[:, :, 0].astype(bool)

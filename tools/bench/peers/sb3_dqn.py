@@ -12,7 +12,7 @@ import torch
 from stable_baselines3 import DQN
 from stable_baselines3.common.env_util import make_vec_env
 
-# presets/dqn-cartpole.yaml in the peer's words. Its targets are of one step; ours are summed once, at the insert.
+# presets/dqn-cartpole.yaml with the peer's names. Its targets are of one step; ours are summed once, at the insert.
 LIKE_OURS = {
     "batch_size": 64,
     "train_freq": (64, "step"),

@@ -27,7 +27,7 @@ EVALUATION_SEED_OFFSET = 1_000
 
 
 def falling(start: float):
-    """A rate that falls to 0 over the budget."""
+    """A learning rate that falls to 0 over the budget."""
     return lambda remaining: remaining * start
 
 

@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    # Its defaults: networks of 256 and 256, minibatches of 256, a gradient step for every step, a learnt temperature.
+    # Its defaults: networks of 256 and 256, minibatches of 256, a gradient step per step, a learned temperature.
     model = SAC("MlpPolicy", "Pendulum-v1", device="cpu", seed=arguments.seed, learning_starts=WARM_UP)
     clock = Clock()
     model.learn(arguments.steps + WARM_UP, callback=clock)

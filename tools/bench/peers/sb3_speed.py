@@ -13,7 +13,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-# The settings with which our own fleet trains by default, in the peer's words.
+# Our own fleet's default settings, with the peer's names.
 LIKE_OURS = {
     "n_steps": 32,
     "batch_size": 256,

@@ -1,4 +1,4 @@
-"""stable-baselines3's PPO on a world of ours, so many steps; mean reward of a step under held-out conditions."""
+"""stable-baselines3's PPO on one of our worlds; mean reward per step under held-out conditions."""
 
 # mypy: ignore-errors
 # Runs in the peer's venv, whose packages are unknown to ours; the world itself is imported from the sources.
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def played(model, seed: int) -> float:
-    """The episodes that ours are judged by: the i-th is seeded by seed + i."""
+    """Plays the episodes that ours are evaluated on: the i-th is seeded by seed + i."""
     total = []
     for episode in range(EPISODES):
         env = PlacementEnv()

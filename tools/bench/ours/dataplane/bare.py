@@ -27,7 +27,7 @@ class BareServer:
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     async def start(self) -> str:
-        """The address."""
+        """Starts serving and returns the address."""
         port = self._server.add_insecure_port("127.0.0.1:0")
         await self._server.start()
         return f"127.0.0.1:{port}"

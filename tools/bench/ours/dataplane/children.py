@@ -1,4 +1,4 @@
-"""Helper processes of one measurement: told what to do by a line, each answers with a line of JSON."""
+"""Helper processes of one measurement: a line tells them what to do, and each answers with a line of JSON."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ class Children:
             process.stdin.write(json.dumps(order).encode() + b"\n")
 
     async def answers(self) -> list[Answer]:
-        """One line of each."""
+        """One line from each."""
         return list(await asyncio.gather(*(_answer(process) for process in self._processes)))
 
 
@@ -54,7 +54,7 @@ async def _answer(process: Process) -> Answer:
 
 
 async def obey(do: Callable[[Answer], Awaitable[Answer]]) -> None:
-    """The child's side: says that it is ready, then answers orders until its input ends."""
+    """The child's side: reports that it is ready, then answers orders until its input ends."""
     say({"ready": True})
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):

@@ -1,4 +1,4 @@
-"""What the policy encodings save and cost: a 4 MB policy and the version that a typical update of Adam makes of it."""
+"""What the policy encodings save and cost, on a 4 MB policy and the version after a typical update with Adam."""
 
 import argparse
 import itertools
@@ -35,7 +35,7 @@ def main(repeats: int) -> dict[str, Any]:
 
 
 def versions(rng: np.random.Generator) -> tuple[bytes, bytes]:
-    """Orthogonal-like first weights, and the same after an update."""
+    """Initial weights, as if orthogonal, and the same after an update."""
     sizes = SPEC.layer_sizes
     before, after = {}, {}
     for layer, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):

@@ -24,7 +24,7 @@ WAIT_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Says when it has what it was told to wait for. The clock is the machine's: all processes share it."""
+    """Reports when it has what it was told to wait for. The clock is the machine's: all processes share it."""
 
     cache: PolicyCache
     download: Any
@@ -41,7 +41,7 @@ class Reader:
 async def main(learner: str, bare_address: str) -> None:
     metrics, limits = ActorMetrics(CollectorRegistry()), LimitsConfig()
     rng = random.Random(1)  # noqa: S311
-    # The bytes are held as they came; to make a network of them is the actor's time and not the transport's.
+    # The bytes are held as they came: building a network from them is the actor's time, not the transport's.
     decode: Any = bytes
     async with (
         open_channel(learner) as channel,

@@ -93,7 +93,7 @@ async def send(readers: Children, bare: BareServer, data: bytes) -> float:
 
 
 def since(started: float, answers: list[dict[str, Any]]) -> float:
-    """Milliseconds until the last had it."""
+    """Milliseconds until the last reader had it."""
     return (max(float(answer["at"]) for answer in answers) - started) * 1e3
 
 

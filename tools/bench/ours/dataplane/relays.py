@@ -1,7 +1,7 @@
 """One policy to many readers of several sites: what the learner's link carries, with a relay for each site and without.
 
-The learner's PolicyService and the actors' policy caches run in this process, relays in processes of their own. What
-the learner sends is counted on its connections, announcements included. Then a relay is killed, and one is stopped.
+The learner's PolicyService and the actors' policy caches run in this process, relays in their own processes. What the
+learner sends is counted on its connections, including announcements. Then a relay is killed, and one is stopped.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ RUN = "run"
 
 
 class Readers:
-    """The actors' side: a policy cache each, those of one site with its relay."""
+    """The actors' side: one policy cache each, which uses its site's relay if there is one."""
 
     def __init__(self) -> None:
         self.caches: list[PolicyCache] = []
@@ -141,7 +141,7 @@ async def _relayed(
         if fault == "stopped":
             os.kill(relay.pid, signal.SIGCONT)
     left = sum(each.relay_left._value.get() for each in near.metrics)
-    # Those of the relay that goes on come back to it; those of the killed one stay with the learner.
+    # Readers of the resumed relay come back to it; those of the killed one stay with the learner.
     start = time.perf_counter()
     await wait_until_async(lambda: sum(each.relay_left._value.get() for each in near.metrics) < left, SECONDS)
     found["taken_again_seconds"] = time.perf_counter() - start

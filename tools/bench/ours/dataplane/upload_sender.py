@@ -32,7 +32,7 @@ IN_FLIGHT = 8
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """A process's channels and what it sends over them, again and again."""
+    """A process's channels, and what it sends over them again and again."""
 
     name: str
     uploads: Uploads
@@ -47,7 +47,7 @@ class Sender:
         return {"bytes": sent, "seconds": time.perf_counter() - started}
 
     async def trajectories(self, end: float) -> int:
-        """Encoded, sent and acknowledged, as a rollout does; bytes of the accepted ones."""
+        """Encodes, sends and awaits receipts, as a rollout does; returns the bytes of accepted trajectories."""
         total = 0
 
         async def stream(first: int) -> None:
@@ -66,7 +66,7 @@ class Sender:
         return total
 
     async def bytes_alone(self, end: float) -> int:
-        """The same messages, serialised beforehand, until the server has counted them all."""
+        """Sends the same messages, serialised beforehand, until the server has counted them all."""
         messages = [self.message(fragment, 1).request for fragment in self.fragments]
 
         async def requests() -> AsyncIterator[bytes]:

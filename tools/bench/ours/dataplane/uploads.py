@@ -1,7 +1,7 @@
 """MB/s of trajectories into a real learner from two processes, and of the same bytes over a bare stream, in turns.
 
 The learner's services, checks and queue are real. Nothing trains: what is queued is taken out and counted as trained,
-so that the data plane is measured and not the trainer.
+so that the data plane is measured instead of the trainer.
 """
 
 import argparse
@@ -78,7 +78,7 @@ async def measure(seconds: float, turns: int, trajectory_steps: int) -> dict[str
 
 
 async def drain(run: TrainingRun) -> None:
-    """Takes the trainer's place: takes batches as they come and lets go of them."""
+    """Takes the trainer's place: takes batches as they come and drops them."""
     while True:
         while (batch := run.queue.take(1, run.progress.version)) is not None:
             run.queue.finish(len(batch), applied=True)
@@ -93,7 +93,7 @@ async def rate(senders: Children, what: str, seconds: float) -> float:
 
 
 def column_bytes(trajectory_steps: int) -> int:
-    """Of one trajectory: observations, actions, log-probabilities, rewards and three flags."""
+    """Bytes of one trajectory: observations, actions, log-probabilities, rewards and three flags."""
     return ENVIRONMENTS * ((trajectory_steps + 1) * 16 + trajectory_steps * (8 + 4 + 4 + 3))
 
 

@@ -65,7 +65,7 @@ async def measure(parameters: int, nodes: int, rounds: int, secure: bool, noisy:
     assert answer.federation.state == pb.FEDERATION_STATE_FINISHED, answer.federation.reason
     assert all(sum(not update.refusal for update in each.updates) == nodes for each in found)
     begins = [each.start_time.ToNanoseconds() / 1e9 for each in found]
-    # From begin to begin; the first round waits for what is imported and connected once.
+    # From start to start; the first round waits for what is imported and connected once.
     seconds = [after - before for before, after in itertools.pairwise(begins[1:])]
     return {
         "round_seconds": statistics.median(seconds),
@@ -77,7 +77,7 @@ async def measure(parameters: int, nodes: int, rounds: int, secure: bool, noisy:
 
 
 def _cpu_per_round(used: dict[int, dict[str, float]]) -> dict[str, float]:
-    """Of the scheduler, the learner and all actors together."""
+    """Processor time per round of the scheduler, the learner and all actors together."""
     first, last = min(used), max(used)
     found: dict[str, float] = {}
     for name, seconds in used[last].items():

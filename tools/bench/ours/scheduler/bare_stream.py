@@ -1,4 +1,4 @@
-"""One message there and one back over a bare gRPC stream between two processes: what no scheduler can go below.
+"""One message there and one back over a bare gRPC stream between two processes: the floor for any scheduler.
 
 A task passes two such streams, the client's and the actor's.
 """

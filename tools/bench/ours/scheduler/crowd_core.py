@@ -33,7 +33,7 @@ def main() -> None:
         core.connect(Hello(session, f"actor-{session}", slots=1, kinds=("noop",)), now)
         core.report(session, now, credits=1)
     core.take_actions()
-    # Time on the processor: the core waits for nothing, and other processes must not count.
+    # Processor time: the core waits for nothing, and other processes must not count.
     done, next_tick, started = 0, TICK_SECONDS, time.process_time()
     while done < arguments.tasks:
         core.submit([Task(f"task-{next(numbers)}", "noop", body=body) for _ in range(BATCH)], now)
@@ -44,7 +44,7 @@ def main() -> None:
             core.report(assign.session, now, credits=len(results), results=results)
             done += len(results)
         if now >= next_tick:
-            # Heartbeats keep every actor; they are no part of a task and cheap beside it.
+            # Heartbeats keep every actor; they are not part of a task, and are cheap beside it.
             next_tick = now + TICK_SECONDS
             core.tick(now, now)
     seconds = time.process_time() - started

@@ -1,4 +1,4 @@
-"""A thousand connected workers that hold for a while: all READY, heartbeats on time, tasks still served."""
+"""A thousand connected workers for a while: all READY, heartbeats on time, tasks still served."""
 
 import argparse
 import asyncio

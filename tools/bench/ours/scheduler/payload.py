@@ -19,7 +19,7 @@ STEP = 4096 // 8
 
 @parlmesh.task
 def echo(array: Array) -> Array:
-    """What came."""
+    """The same array."""
     return array
 
 
@@ -66,7 +66,7 @@ def measure(fleet: Any, scale: float) -> dict[str, float]:
 
 
 def peak_megabytes() -> dict[str, float]:
-    """Of this process, and of the largest of those it started, shared memory included."""
+    """Peak size of this process and of the largest one it started, including shared memory."""
     whose = {"client_peak_mb": resource.RUSAGE_SELF, "worker_peak_mb": resource.RUSAGE_CHILDREN}
     return {name: resource.getrusage(who).ru_maxrss / 1000 for name, who in whose.items()}
 

@@ -25,7 +25,7 @@ RUN_TIMEOUT_SECONDS = 3600.0
 
 
 class Driver:
-    """One client and one actor with as many slots as a batch has tasks, on a clock of their own."""
+    """One client and one actor with as many slots as a batch has tasks, on their own clock."""
 
     def __init__(self, max_tasks: int) -> None:
         config = SchedulerConfig(queue=QueueConfig(max_tasks=max_tasks))
@@ -46,7 +46,7 @@ class Driver:
         self.core.submit(batch, self.now)
 
     def finish(self, tasks: list[Task]) -> list[Task]:
-        """Reports results and takes the tasks that are given in return."""
+        """Reports results and takes the tasks that are assigned in return."""
         self.now += SECONDS_PER_BATCH
         results = [(task.task_id, task.lease_id, b"", None, RUN_SECONDS) for task in tasks]
         self.core.report(SESSION, self.now, credits=len(tasks), results=results)
@@ -73,7 +73,7 @@ def main() -> None:
         driver.core.take_actions()
     memory = (resident_bytes() - before) / arguments.queued
     given = driver.connect()
-    # Time on the processor: the core waits for nothing, and other processes must not count.
+    # Processor time: the core waits for nothing, and other processes must not count.
     done, started = 0, time.process_time()
     while done < arguments.tasks:
         driver.submit(len(given))
@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def resident_bytes() -> int:
-    """Of this process now; the most it ever had where the system does not say."""
+    """Resident size of this process now, or its peak where the system does not say."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * resource.getpagesize()

@@ -22,7 +22,7 @@ LONGEST_SECONDS = 120.0
 
 
 def fill(path: Path, queued: int) -> None:
-    """As submitters would have, in requests of a thousand."""
+    """Fills the journal as submitters would have, in requests of a thousand."""
     config = SchedulerConfig()
     store = SqliteStore(path, synchronous="normal")
     core = Core(config, now=0.0, wall_time=time.time(), lease_floor=store.open(time.time()).lease_floor)

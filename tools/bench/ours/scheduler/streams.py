@@ -1,7 +1,7 @@
 """Real streams of many actors to one scheduler process under steady load: heartbeats, round trips, what they cost.
 
-The actors are one process of raw streams, as many as asked for over connections of some streams each: it speaks what an
-actor speaks and answers tasks at once, so that the scheduler is what is measured.
+The actors are one process of raw streams, as many as asked for, several to a connection. It speaks an actor's protocol
+and answers tasks at once, so that the scheduler is what is measured.
 """
 
 import argparse
@@ -78,7 +78,7 @@ class Actor:
             await self._call.write(await self._outbox.get())
 
     async def _beat(self) -> None:
-        # Not all in the same moment.
+        # Not all at the same moment.
         await asyncio.sleep(hash(self._name) % 1000 / 1000 * HEARTBEAT_SECONDS)
         data = pb.ConnectRequest(heartbeat=pb.Heartbeat()).SerializeToString()
         while True:
@@ -102,7 +102,7 @@ async def act(port: int, streams: int, each: int) -> None:
 
 
 async def load(controller: PARLController, tasks_per_second: float, batch: int) -> None:
-    """A stream of tasks besides those that are measured; large batches make it one of bursts."""
+    """A stream of tasks besides those that are measured; large batches make it bursty."""
     due = time.perf_counter()
     while True:
         await controller.execute_parallel([TaskRequest("noop")] * batch, timeout=LONGEST_SECONDS)
@@ -121,7 +121,7 @@ async def watch(controller: PARLController, found: dict[str, float]) -> None:
 
 
 async def press(port: int, streams: int, rate: float, batch: int) -> None:
-    """The load and the looks at the actors, apart from whoever measures; says what it saw when it is told to end."""
+    """Runs the load and watches the actors, in another process than the measurement; prints what it saw at the end."""
     worst = {"oldest_heartbeat_seconds": 0.0, "fewest_ready": float(streams)}
     ending = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ending.set)
@@ -211,7 +211,7 @@ def _ended(presser: "subprocess.Popen[str]") -> dict[str, float]:
 
 
 def _beats(crowd: "subprocess.Popen[str]") -> int:
-    """Heartbeats that the actors have sent."""
+    """Heartbeats that the actors have sent so far."""
     assert crowd.stdout is not None
     crowd.send_signal(signal.SIGUSR1)
     return int(crowd.stdout.readline())

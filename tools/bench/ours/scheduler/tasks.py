@@ -50,7 +50,7 @@ async def measure(store: str, tasks: int, trips: int, in_flight: int, awake: boo
 
 @contextmanager
 def store_settings(store: str) -> Iterator[dict[str, Any]]:
-    """A fresh store on this machine, each as durable as the other: fsync, and synchronous_commit=on."""
+    """A fresh store on this machine, all equally durable: fsync, and synchronous_commit=on."""
     if store == "postgresql":
         with Cluster(fsync=True) as cluster:
             yield {"kind": store, "url": cluster.database()}

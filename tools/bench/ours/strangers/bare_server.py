@@ -1,4 +1,4 @@
-"""A gRPC server of nobody's: it answers one call with nothing, and has none of our code before or behind it."""
+"""A bare gRPC server: it answers one call with nothing, without any of our code around it."""
 
 import asyncio
 from typing import Any

@@ -1,7 +1,7 @@
-"""What connections that come to nothing cost a scheduler and its callers, beside a bare server in the same run.
+"""What useless connections cost a scheduler and its callers, beside a bare server in the same run.
 
-On one machine the flood's own process takes cores from everybody. Two controls tell that apart: the same flood at a
-bare grpc.aio server, and a flood at the other server while ours is asked.
+On one machine the flood's own process takes cores from everyone. Two controls separate that: the same flood against a
+bare grpc.aio server, and a flood against the other server while ours is called.
 """
 
 import argparse
@@ -30,7 +30,7 @@ CONDITIONS = ("alone", "idle", "paced", "flood", "elsewhere")
 
 
 class Server(NamedTuple):
-    """Who is asked, and by which process."""
+    """A server to call, and its process."""
 
     name: str
     address: str
@@ -120,7 +120,7 @@ def idle(address: str) -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def resetting(address: str, rate: float) -> AsyncIterator[Callable[[], int]]:
-    """Gives a way to ask how many there were."""
+    """Yields a function that returns the number of resets so far."""
     host, _, port = address.rpartition(":")
     script = str(Path(__file__).with_name("resets.py"))
     process = await asyncio.create_subprocess_exec(
@@ -144,7 +144,7 @@ async def resetting(address: str, rate: float) -> AsyncIterator[Callable[[], int
 
 
 async def cost_of_a_reset(server: Server, wanted: int = 3000, longest_seconds: float = 20.0) -> float:
-    """Processor seconds of the server for each connection that is reset; what it does anyway is not in it."""
+    """Processor seconds of the server for each connection that is reset, without what it uses anyway."""
     usual = await busy(server, 1.0)
     async with resetting(server.address, 0.0) as made:
         before, first, started = server.cpu_seconds(), made(), time.monotonic()

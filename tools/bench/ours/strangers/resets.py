@@ -8,7 +8,7 @@ import time
 
 
 def main(host: str, port: int, rate: float) -> None:
-    # Elsewhere in truth: what it costs a server is its connections, not the time of this machine's cores.
+    # In reality it runs elsewhere: it costs a server connections, not time on the server's cores.
     os.nice(19)
     started, count = time.perf_counter(), 0
     while True:

@@ -24,7 +24,7 @@ def marks(lines: Iterable[Mapping[str, Any]]) -> list[Mark]:
 
 
 def steps_per_second(updates: Sequence[Mark]) -> float:
-    """From the first update to the last, so that the start of processes counts for nothing."""
+    """From the first update to the last, so that the start of processes does not count."""
     if len(updates) < 2:
         raise ValueError(f"a rate needs two updates, the run had {len(updates)}")
     first, last = updates[0], updates[-1]

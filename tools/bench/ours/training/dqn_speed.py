@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def summary(run: Path) -> dict[str, Any]:
-    """Of the updates that learnt: those before the replay was filled cost next to nothing and are left out."""
+    """Figures of the updates that learned; those before the replay was filled cost next to nothing and are left out."""
     lines = [line for line in json_lines(run / "metrics.jsonl") if line.get("update/gradient_steps")]
     updates = curve.marks(lines)
     training = yaml.safe_load((run / "learner.effective.yaml").read_text(encoding="utf-8"))["training"]

@@ -1,6 +1,6 @@
-"""A preset trained from experience of the policy of exactly so many versions ago: what sampled play earned meanwhile.
+"""A preset trained on experience of the policy exactly `--lag` versions ago: what sampled play earned meanwhile.
 
-A fleet's lag varies and is usually below its limit, so the older policy is kept at hand and made to act.
+A fleet's lag varies and is usually below its limit, so older policies are kept and made to act.
 """
 
 import argparse

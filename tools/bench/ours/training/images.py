@@ -10,7 +10,7 @@ from parlmesh.environments import environment_spec
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import Collector, collector_seed
 
-# stable-baselines3's words for the same: n_envs, n_steps, batch_size, n_epochs; CnnPolicy has this network.
+# stable-baselines3's names for these: n_envs, n_steps, batch_size, n_epochs; CnnPolicy has this network.
 SETTINGS = {
     "environment": {"id": "tools.bench.ground.pictures:parlmesh-bench/Pictures-v0"},
     "network": "nature",

@@ -17,7 +17,7 @@ from .training import PRESETS, json_lines
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--preset", required=True, help="a file of presets/, without .yaml")
-    parser.add_argument("--mark", type=float, required=True, help="the return that is to be held")
+    parser.add_argument("--mark", type=float, required=True, help="the return to hold")
     parser.add_argument("--fleet", action="store_true", help="a scheduler, a learner and two actors; else one process")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()

@@ -1,5 +1,5 @@
 """Trained steps per second of SAC on Pendulum-v1 with the usual network: of `parlmesh up --serial`, or of its parts
-alone in this process, where a clock stands before and after each.
+alone in this process, each of them timed.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from .training import NEVER, json_lines
 
 PRESET, HIDDEN, WARM_UP = "sac-pendulum", 256, 1_000
 REPLAY = {"capacity_steps": 100_000, "min_steps": WARM_UP, "samples_per_insert": 256.0}
-# What a gradient step is made of, and what stands beside it.
+# The parts of a gradient step, and what is outside it.
 PARTS: tuple[tuple[str, type, str], ...] = (
     ("policy forward", Actor, "forward"),
     ("target critics", TwinCritics, "target"),
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def in_parts(steps: int, seed: int) -> dict[str, Any]:
-    """Of the steps that learn; those of the warm-up cost next to nothing and are left out."""
+    """Figures of the steps that learn; those of the warm-up cost next to nothing and are left out."""
     described = {"algorithm": "sac", "seed": seed, "environment": {"id": "Pendulum-v1"}, "sac": {"replay": REPLAY}}
     config = TrainingConfig.model_validate(described)
     environment = config.environment.model_dump()
@@ -100,7 +100,7 @@ def in_parts(steps: int, seed: int) -> dict[str, Any]:
 def _timed(function: Callable[..., Any], name: str, spent: dict[str, float]) -> Callable[..., Any]:
     @wraps(function)
     def timed(*arguments: Any, **named: Any) -> Any:
-        # Of this thread, so that others on the machine count for nothing.
+        # Time of this thread, so that others on the machine do not count.
         started = time.thread_time()
         try:
             return function(*arguments, **named)

@@ -1,4 +1,4 @@
-"""What presets of self-play learn within a number of steps, judged by players written by hand."""
+"""What presets of self-play learn within a number of steps, measured against handwritten players."""
 
 import json
 import resource
@@ -27,7 +27,7 @@ _GAMES = 400
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """The policies that a run began and ended with, and what it took."""
+    """The first and last policies of a run, and what it took."""
 
     first: Policy
     last: Policy
@@ -35,7 +35,7 @@ class Trained:
 
 
 def trained(preset: str, seed: int, steps: int | None, actors: int = 0) -> Trained:
-    """By `parlmesh up`; without actors in one process, without steps to the preset's budget."""
+    """Trains with `parlmesh up`: in one process if `actors` is 0, for the preset's budget if `steps` is None."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "parlmesh.cli", "up", "--free-ports", "--no-dashboard", "--json"]
         command += ["--config", preset, "--seed", str(seed), "--runs-dir", folder, "--run-id", "run"]
@@ -54,13 +54,13 @@ def trained(preset: str, seed: int, steps: int | None, actors: int = 0) -> Train
 
 
 def won(policy: Policy, game: str, opponent: str, search: Search | None = None, **settings: Any) -> float:
-    """Share of 400 greedy games after at most two random plies; a draw and the limit are no wins."""
+    """Share of 400 greedy games won, after at most two random plies; draws and games at the limit are not wins."""
     environment = {"id": f"games/{game}", "kwargs": {"opponent": opponent, "opening_plies": 2, **settings}}
     return float((evaluate(policy, environment, _GAMES, 1, search=search) > 0).mean())
 
 
 def rated(run: Trained, game: str) -> dict[str, float]:
-    """Elo of the last version over the first, by 400 games, and half of its 95 % interval."""
+    """Elo of the last version over the first, from 400 games, and half of its 95 % interval."""
     environment = {"id": f"games/{game}", "kwargs": {"opening_plies": 2}}
     games = play_match(run.last, run.first, environment, _GAMES, 1)
     wins, draws = (sum(each.result == result for each in games) for result in (1, 0))
@@ -69,7 +69,7 @@ def rated(run: Trained, game: str) -> dict[str, float]:
 
 
 def scripted(game: str, player: str) -> float:
-    """Share of 400 games that a player written by hand wins against a random one, sides alternating."""
+    """Share of 400 games that a handwritten player wins against a random one, sides alternating."""
     return contest(GAMES[game](_GAMES), PLAYERS[player], PLAYERS["random"], np.random.default_rng(1)) / _GAMES
 
 
@@ -84,8 +84,8 @@ def connect_four(seed: int, steps: int | None) -> dict[str, Any]:
 
 
 def shogi(seed: int, steps: int | None) -> dict[str, Any]:
-    """Against a random player: with and without a finisher, which mates in one, and beside it what that finisher is
-    worth to an untrained network and what taking the largest piece is."""
+    """Shares won against a random player with and without a finisher, which mates in one; for comparison, those of an
+    untrained network with it, and of always taking the largest piece."""
     run = trained("selfplay-shogi", seed, steps)
     return {
         **run.took,

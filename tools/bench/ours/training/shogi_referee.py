@@ -1,4 +1,4 @@
-"""Whether games of a policy are shogi: each of their moves is looked up by cshogi, which is no part of the product."""
+"""Whether a policy's games are shogi: cshogi, which is not part of the product, checks every move."""
 
 import importlib.util
 from typing import Any
@@ -13,7 +13,7 @@ from parlmesh.types import Array
 
 
 class WrittenShogi(Shogi):
-    """Keeps the moves of every game, in USI, and what the last of them led to."""
+    """Keeps the moves of every game, in USI, and the result of the last one."""
 
     def __init__(self, count: int) -> None:
         super().__init__(count)
@@ -29,11 +29,11 @@ class WrittenShogi(Shogi):
 
 
 def contest(games: Games, ours: Chooser, theirs: Chooser, rng: np.random.Generator) -> int:
-    """Plays all games to their ends, sides alternating; how many the first of the two wins."""
+    """Plays all games to their ends, sides alternating; returns how many the first player wins."""
     games.start(running := np.arange(games.count), rng)
     wins = 0
     while len(running):
-        # The first begins in the games of even number; all games are at the same ply.
+        # The first player begins the even-numbered games; all games are at the same ply.
         own = running % 2 == int(games.plies(running[:1])[0]) % 2
         moves, legal = np.zeros(len(running), np.int64), games.legal(running)
         for mine, chooser in ((own, ours), (~own, theirs)):
@@ -46,7 +46,7 @@ def contest(games: Games, ours: Chooser, theirs: Chooser, rng: np.random.Generat
 
 
 def refereed(policy: Policy, count: int) -> dict[str, Any]:
-    """As many sampled games against a random player and as many against itself."""
+    """`count` sampled games against a random player, and as many against itself."""
     if importlib.util.find_spec("cshogi") is None:
         return {"referee": "cshogi is not installed"}
 
@@ -63,13 +63,13 @@ def refereed(policy: Policy, count: int) -> dict[str, Any]:
             found["refereed_games"] += 1
             found["refereed_moves"] += len(line)
             found["illegal_moves"] += illegal
-            # A game may be won by a declaration too, but then the loser has moves left.
+            # A game may also be won by declaration, but then the loser has moves left.
             found["disputed_mates"] += mated and verdict != Verdict.WON
     return found
 
 
 def judged(line: list[str]) -> tuple[int, bool]:
-    """Moves of a game that are not legal, at most the first one, and whether the last one mates."""
+    """Number of illegal moves, at most 1 because it stops at the first, and whether the last move mates."""
     import cshogi
 
     board = cshogi.Board()

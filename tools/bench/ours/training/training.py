@@ -1,4 +1,4 @@
-"""One training by `parlmesh up`, as a user starts it; prints what it came to."""
+"""One training by `parlmesh up`, as a user starts it; prints its figures."""
 
 import argparse
 import json
@@ -22,7 +22,7 @@ PRESETS = Path(__file__).parents[4] / "presets"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--serial", action="store_true", help="one process instead of a fleet")
-    parser.add_argument("--steps", type=int, default=0, help="train so many steps without a goal; 0 = to the goal")
+    parser.add_argument("--steps", type=int, default=0, help="train this many steps without a goal; 0 = to the goal")
     parser.add_argument("--preset", default="", help="a file of presets/, without .yaml; empty = the defaults")
     parser.add_argument("--actors", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)

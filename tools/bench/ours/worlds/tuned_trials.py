@@ -1,4 +1,4 @@
-"""`parlmesh tune` as a user starts it: trials a minute, and what its settings gain on seeds that it never had."""
+"""`parlmesh tune` as a user starts it: trials a minute, and what its settings gain on seeds that it never used."""
 
 import argparse
 import json
@@ -20,13 +20,13 @@ from parlmesh.worlds.placement.evaluation import evaluate_policy
 
 from .world_training import HELD_OUT, children_seconds
 
-# The world as it is, and nothing of its preset: what a user has who names an environment alone.
+# The world as it is, without its preset: what a user gets who only names an environment.
 STUDY: dict[str, Any] = {
     "training": {"environment": {"id": "parlmesh/Placement-v3"}, "evaluation_episodes": 64},
     "search": {
         "ppo.learning_rate": {"low": 3e-4, "high": 1e-2, "log": True},
         "ppo.discount": {"low": 0.7, "high": 0.99},
-        # From the default on, so that the first trial can be that of the settings as they are.
+        # From the default up, so that the first trial can use the settings as they are.
         "ppo.entropy_coefficient": {"low": 0.0, "high": 2e-2},
         "ppo.epochs": {"low": 2, "high": 10},
         "ppo.normalise_rewards": {"choices": [False, True]},
@@ -36,7 +36,7 @@ STUDY: dict[str, Any] = {
     "steps": 100_000,
     "rungs": 4,
 }
-# So small that a trial takes two seconds: for their number in a minute.
+# So small that a trial takes two seconds, to measure trials a minute.
 SPEED: dict[str, Any] = {
     "training": {
         "environment": {
@@ -51,7 +51,7 @@ SPEED: dict[str, Any] = {
     "rungs": 1,
     "pruner": "none",
 }
-# Trials that leave the processor to others, so that two at once can be told from one on a busy machine too.
+# Trials that leave the processor free, so that two at once differ from one even on a busy machine.
 WAITING: dict[str, Any] = {
     "environment": {"id": "tools.bench.ground.slow_worlds:parlmesh-bench/Waiting-v0", "kwargs": {"seconds": 0.01}},
     "num_envs": 1,
@@ -67,8 +67,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--trials", type=int, default=24)
-    parser.add_argument("--steps", type=int, default=0, help="of a trial; 0 = the study's")
-    parser.add_argument("--speed", action="store_true", help="trials a minute alone, each as long as the others")
+    parser.add_argument("--steps", type=int, default=0, help="steps of a trial; 0 = the study's")
+    parser.add_argument("--speed", action="store_true", help="only measure trials a minute, all equally long")
     parser.add_argument("--waiting", action="store_true", help="with --speed: trials that wait instead of computing")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
@@ -98,8 +98,8 @@ def main() -> None:
 
 
 def gained(study: dict[str, Any], best: dict[str, Any]) -> dict[str, Any]:
-    """Rewards of a step under the tuned settings and under the settings as they were, both trained anew for as many
-    steps on other seeds, and judged by the same episodes, which no training had."""
+    """Rewards per step with the tuned settings and with the original ones, both trained anew for the same number of
+    steps on other seeds, and evaluated on the same episodes, which no training had."""
     defaults = {**study["training"], "step_budget": study["steps"]}
     tuned, plain = ([judged(settings, seed, study["steps"]) for seed in OTHER_SEEDS] for settings in (best, defaults))
     better = sum(one > other for one, other in zip(tuned, plain, strict=True))
@@ -107,7 +107,7 @@ def gained(study: dict[str, Any], best: dict[str, Any]) -> dict[str, Any]:
 
 
 def judged(settings: dict[str, Any], seed: int, steps: int) -> float:
-    """What settings earn a step after so many steps of training."""
+    """Reward per step with these settings after this many steps of training."""
     config = checked({**settings, "seed": seed, "evaluation_episodes": 1})
     rung = train_rung(config, (), {}, 0, steps)
     spec = environment_spec(config.environment.model_dump())

@@ -1,4 +1,4 @@
-"""Steps a second of a world in one process, with random actions that can be done, observations and masks included."""
+"""Steps a second of a world in one process, with random feasible actions, including observations and masks."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""A world's preset trained by `parlmesh up` as a user starts it, then judged beside the baselines, held out."""
+"""A world's preset trained by `parlmesh up` as a user starts it, then evaluated held out, beside the baselines."""
 
 import argparse
 import json
@@ -31,15 +31,15 @@ from parlmesh.worlds.routing.baselines import BASELINES as ROUTES
 from ..training.learning import up_command
 from ..training.training import PRESETS
 
-# No run's seed leads here: runs derive theirs from small numbers by hashing, conditions are seeded one by one.
+# No run's seed leads here: runs hash small numbers to seeds, while conditions are seeded one by one.
 HELD_OUT = 1_000_000
 EPISODES, PACKETS = 32, 2000
 TARGETS = (0.3, 0.4, 0.5, 0.6)
 # Meshes that no run has seen.
 OTHER_MESHES = 9
-# Clusters on which no setting was chosen; the run's seed is added.
+# Clusters on which no setting was tuned; the run's seed is added.
 SMALL_PRESET, SMALL_CLUSTERS = "ppo-placement-small", 100
-# Those of the bound take seconds each.
+# Each episode of the bound takes seconds.
 BOUNDED_EPISODES = 4
 ROUTING_CONDITIONS: Mapping[str, dict[str, float]] = {
     "calm": {"load": 0.0, "link_failures": 0.0},
@@ -75,8 +75,8 @@ def environment_of(preset: str) -> dict[str, Any]:
 
 
 def trained(preset: str, seed: int, steps: int, kwargs: Mapping[str, Any]) -> tuple[Policy, dict[str, float]]:
-    """The best policy of a run, and what it took: seconds, and those of all processors, which a busy machine leaves
-    nearly as they are."""
+    """The best policy of a run, and what it took: seconds, and processor seconds, which hardly change on a busy
+    machine."""
     load_plugins(("parlmesh.worlds.plugin:plugin",))
     with tempfile.TemporaryDirectory() as folder:
         command = up_command(preset, seed, Path(folder), fleet=True)
@@ -91,13 +91,13 @@ def trained(preset: str, seed: int, steps: int, kwargs: Mapping[str, Any]) -> tu
 
 
 def children_seconds() -> float:
-    """Of processes that have ended: the command's and those it started."""
+    """Processor seconds of processes that have ended: the command's and those it started."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def judged_placement(policy: Policy, version: int, kwargs: Mapping[str, Any], seed: int) -> dict[str, float]:
-    """Mean rewards of a step; baselines with an autoscaler have the target that suits them best."""
+    """Mean rewards per step; baselines with an autoscaler have the target that suits them best."""
     conditions = HELD_OUT + 1000 * seed
     found = {"reward": evaluate_policy(policy, version, kwargs, EPISODES, conditions).reward}
     for name, kind in placement.BASELINES.items():
@@ -108,14 +108,14 @@ def judged_placement(policy: Policy, version: int, kwargs: Mapping[str, Any], se
 
 
 def small_cluster(kwargs: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """One that belongs to the seed of a run."""
+    """The small cluster that belongs to a run's seed."""
     return {**kwargs, "cluster_seed": SMALL_CLUSTERS + seed}
 
 
 def gaps(reward: float, kwargs: Mapping[str, Any], seed: int) -> dict[str, float]:
-    """How far a policy is below what no operations exceed in the same episodes, all that comes being known beforehand
-    (the best course reaches it, or nearly), below the best when all is known but bursts, and below a planner that
-    knows the model alone; and how far the best course is below a bound that need not be reachable."""
+    """How far a policy is below three others in the same episodes: the limit when everything is known beforehand, which
+    the best course nearly reaches; the best when everything but bursts is known; and a planner that knows only the
+    model. Also how far the best course is below a bound that need not be reachable."""
     conditions = HELD_OUT + 1000 * seed
     limit, best = evaluate_course(kwargs, EPISODES, conditions)
     insured = evaluate_insured(kwargs, EPISODES, conditions)
@@ -135,7 +135,7 @@ def gaps(reward: float, kwargs: Mapping[str, Any], seed: int) -> dict[str, float
 
 
 def bounded(kwargs: Mapping[str, Any], episodes: int, conditions: int) -> float:
-    """What no policy can exceed, reachable or not."""
+    """A bound that no policy can exceed, reachable or not."""
     envs = PlacementVectorEnv(episodes, **kwargs)
     envs.reset(seed=conditions)
     world = envs.simulation
@@ -144,7 +144,7 @@ def bounded(kwargs: Mapping[str, Any], episodes: int, conditions: int) -> float:
 
 
 def judged_routing(policy: Policy, seed: int) -> dict[str, float]:
-    """Delivered shares and stretch of policy and baselines in meshes that were never seen."""
+    """Delivered shares and stretch of policy and baselines in unseen meshes."""
     found: dict[str, float] = {}
     for condition, settings in ROUTING_CONDITIONS.items():
         world = {**settings, "topology_seed": OTHER_MESHES + seed}
