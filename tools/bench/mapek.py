@@ -94,7 +94,9 @@ def main() -> None:
     parser.add_argument("--wait-quiet", type=float, default=0.0, help="not needed: all that is compared runs in turn")
     parser.add_argument("--nodes", type=int, default=50)
     data = Path(os.environ.get("PARLMESH_DATA", "data"))
-    parser.add_argument("--nab", type=Path, default=data / "nab", help="folder of NAB series in PARLMESH_DATA")
+    parser.add_argument(
+        "--nab", type=Path, default=data / "nab", help="folder of NAB series (default: $PARLMESH_DATA/nab)"
+    )
     parser.add_argument("--trace", type=Path, help="one of SWIM's own traces (*.delta) for its managers, besides ours")
     arguments = parser.parse_args()
     from parlmesh.grpc_engine import choose_engine
