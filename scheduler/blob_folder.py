@@ -1,4 +1,4 @@
-"""Where a scheduler's blobs lie, that the place is its own, and that nobody's is left behind."""
+"""The folder of a scheduler's blobs: choosing it, claiming it, and removing those left behind."""
 
 import fcntl
 import os
@@ -17,15 +17,15 @@ from .config import BlobConfig, StoreConfig
 log = get_logger("parlmesh.scheduler")
 
 LOCK = ".lock"
-# Of schedulers whose tasks end with them: nobody comes back for these folders.
+# Marks a folder that no scheduler looks for after a restart.
 _FORGOTTEN = "m"
 
 
 def folder_of(config: BlobConfig, store: StoreConfig) -> Path:
-    """The setting, or one in shared memory; a scheduler with a file finds its own again after a restart."""
+    """The configured folder, or one in shared memory, named after the store so that a restart finds it again."""
     if config.folder is not None:
         return config.folder
-    # Several schedulers of one database may be on one machine: each is known by its address.
+    # Several schedulers of one database may share a machine; the address tells their folders apart.
     place = {
         "memory": "",
         "sqlite": str(store.path.resolve()),
@@ -36,9 +36,9 @@ def folder_of(config: BlobConfig, store: StoreConfig) -> Path:
 
 
 def claim(folder: Path) -> int:
-    """Makes the folder, sees that it is this user's, and holds it until the descriptor is closed or the process ends.
+    """Makes the folder, checks that it is this user's, and holds it until the descriptor is closed or the process ends.
 
-    Anybody may make folders in shared memory, also one of this name, and would then read along.
+    In shared memory anybody could have made a folder of this name before, to read what is written to it.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = os.lstat(folder)
@@ -57,7 +57,7 @@ def claim(folder: Path) -> int:
 
 
 def sweep(place: Path) -> None:
-    """Removes the folders of schedulers that were killed and whose tasks ended with them."""
+    """Removes the folders of killed schedulers that no restart looks for."""
     for folder in place.glob(f"{_beginning()}{_FORGOTTEN}*"):
         try:
             held = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -39,7 +39,7 @@ def build_store(config: StoreConfig) -> Store:
 
 
 def build_shared_store(scheduler: SchedulerConfig) -> SharedStore:
-    # Only this one needs asyncpg.
+    # Only this store needs asyncpg.
     from parlmesh.postgres.connection_settings import Target
 
     from .store.postgres import PostgresStore
@@ -58,7 +58,7 @@ def build_shared_store(scheduler: SchedulerConfig) -> SharedStore:
 
 
 class Scheduler:
-    """A scheduler with its store and its server. One that has its store alone leads from the start."""
+    """A scheduler with its store and its server. It leads from the start unless it shares the store."""
 
     def __init__(self, config: SchedulerConfig) -> None:
         self._config = config
@@ -97,7 +97,7 @@ class Scheduler:
 
     @property
     def fleet(self) -> Fleet | None:
-        """None while another scheduler leads it."""
+        """None while another scheduler leads."""
         return None if self._term is None else self._term.shell.core.life.fleet
 
     @property
@@ -105,14 +105,14 @@ class Scheduler:
         return self._term is not None
 
     async def start(self) -> None:
-        """Serves; says SERVING unless it has yet to lead."""
+        """Starts the server, which reports SERVING only if this scheduler leads."""
         await self.server.start()
         if self._term is not None:
             self._term.start()
             self.server.set_serving(True)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until told to stop. A shared store is led when it is this scheduler's turn, and followed until then."""
+        """Runs until told to stop. With a shared store it stands by until it is its turn to lead."""
         shared = self._shared
         if shared is None:
             await self.shell.run(stop)
@@ -122,7 +122,7 @@ class Scheduler:
             await self._lead(shared, opened, stop)
 
     async def stop(self) -> None:
-        """Ends the streams, lets calls in flight finish, and commits all that was decided."""
+        """Ends the streams, lets calls in flight finish, and commits every decision."""
         self.server.set_serving(False)
         if self._term is not None:
             self._term.shell.close()
@@ -131,13 +131,13 @@ class Scheduler:
         await asyncio.to_thread(self._store.close)
 
     async def _lead(self, store: SharedStore, opened: Opened, stop: asyncio.Event) -> None:
-        """One term, until the end or until another scheduler leads."""
+        """Leads for one term: until told to stop, or until another scheduler leads."""
         loop, deposed = asyncio.get_running_loop(), asyncio.Event()
         store.keep(
             on_trust=lambda trusted: _tell(loop, self._set_healthy, trusted),
             on_deposed=lambda: _tell(loop, deposed.set),
         )
-        # Rebuilding may be long, and the server has callers to refuse.
+        # Rebuilding may take long, and the server has callers to refuse meanwhile.
         await asyncio.to_thread(self._begin, opened, deposed.set)
         term = self._term
         assert term is not None
@@ -188,6 +188,6 @@ class Scheduler:
 
 
 def _tell(loop: asyncio.AbstractEventLoop, receiver: Callable[..., None], *values: object) -> None:
-    """From another thread; a loop that is closed needs to know nothing."""
+    """Calls `receiver` in the loop, from another thread; does nothing once the loop is closed."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(receiver, *values)

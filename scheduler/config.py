@@ -12,7 +12,7 @@ from parlmesh.security import SecurityConfig
 
 
 class QueueConfig(Config):
-    """What is accepted, and in which order it leaves."""
+    """Which tasks are accepted, and in which order they leave the queue."""
 
     max_tasks: int = Field(default=1_000_000, ge=1)
     """Unfinished tasks held at once; a request that would exceed it gets RESOURCE_EXHAUSTED with a retry hint."""
@@ -21,7 +21,7 @@ class QueueConfig(Config):
     max_payload_bytes: int = Field(default=4 * 1024**2, ge=1)
     """Largest encoded payload of one task, and of one result."""
     max_dependencies: int = Field(default=10_000, ge=0)
-    """Most dependencies of one task."""
+    """Largest number of dependencies of one task."""
     aging_seconds: float = Field(default=60.0, gt=0)
     """How much longer a task must wait to overtake the next higher priority."""
     refuse_unknown_kinds: bool = True
@@ -30,40 +30,40 @@ class QueueConfig(Config):
 
 
 class RetryConfig(Config):
-    """What happens after an attempt failed."""
+    """What happens after a failed attempt."""
 
     max_attempts: int = Field(default=3, ge=1)
-    """Attempts of a task that does not say otherwise."""
+    """Attempts of a task that sets no number of its own."""
     first_delay_seconds: float = Field(default=0.1, ge=0)
     """Wait before the second attempt; doubles with each one after that."""
     longest_delay_seconds: float = Field(default=30.0, ge=0)
-    """The doubling ends here."""
+    """Longest wait before another attempt."""
     quarantine_losses: int = Field(default=3, ge=1)
-    """A task that lost this many actors is never given out again."""
+    """A task that lost this many actors is quarantined: it is never assigned again."""
     run_timeout_seconds: float = Field(default=3600.0, gt=0, le=LONGEST_RUN_SECONDS)
-    """Longest run of one attempt of a task that does not say otherwise."""
+    """Longest run of one attempt of a task that sets no limit of its own."""
 
 
 class NamespaceConfig(Config):
-    """What a caller that is confined to a namespace may ask for: the fleet is not its own."""
+    """What a caller that is confined to a namespace may ask for; others share the fleet."""
 
     max_priority: Literal["background", "low", "normal", "high", "critical"] = "high"
     """Highest priority of its tasks."""
     max_run_seconds: float = Field(default=86_400.0, gt=0, le=LONGEST_RUN_SECONDS)
     """Longest run_timeout of its tasks."""
     slots_share: float = Field(default=0.5, gt=0, le=1)
-    """Share of all connected slots that its tasks hold at once, and at least one slot; others wait for its own."""
+    """Share of all connected slots that its tasks may hold at once, but at least one slot; its other tasks wait."""
 
 
 class LeaseConfig(Config):
-    """How long an actor keeps what it was given."""
+    """How long an actor keeps the tasks it was given."""
 
     heartbeat_seconds: float = Field(default=1.0, gt=0)
-    """Interval at which actors say what they work on."""
+    """Interval at which actors report what they work on."""
     duration_seconds: float = Field(default=10.0, gt=0)
-    """A lease not renewed for this long is given away."""
+    """A lease that is not renewed for this long ends, and its task is assigned again."""
     reconnect_seconds: float = Field(default=3.0, ge=0)
-    """After a broken stream, time for the same actor to come back for its leases."""
+    """How long an actor whose stream broke has to reconnect before it loses its leases."""
 
     @model_validator(mode="after")
     def _heartbeats_fit_into_a_lease(self) -> Self:
@@ -76,7 +76,7 @@ class LeaseConfig(Config):
 
 
 class StrikeConfig(Config):
-    """When a node's answers are no longer wanted."""
+    """When a node is quarantined for bad answers."""
 
     limit: int = Field(default=5, ge=0)
     """Bad answers within the window that put a node in quarantine; 0 = never."""
@@ -87,22 +87,22 @@ class StrikeConfig(Config):
 
 
 class DispatchConfig(Config):
-    """How tasks are spread."""
+    """How tasks are spread over actors."""
 
     prefetch_seconds: float = Field(default=0.02, ge=0)
-    """Work an actor may hold beyond its slots, by the measured duration of its tasks; of longer tasks of even length it
-    is given the next one this long before the end of the last."""
+    """Seconds of work an actor may hold beyond its slots, by the measured duration of its tasks; if these are longer
+    and of even length, it gets the next task this long before the current one ends."""
     rebalance_seconds: float = Field(default=0.5, gt=0)
     """Interval at which tasks that have not started move from full actors to idle ones."""
     tick_seconds: float = Field(default=0.05, gt=0, le=1)
-    """Interval at which timeouts and back-offs are looked at."""
+    """Interval at which timeouts and back-offs are checked."""
     awake_seconds: float = Field(default=0.0, ge=0, le=60)
-    """How long this machine's cores are kept from sleeping after a task comes or ends: shorter round trips for power.
-    0 = not at all; takes the right to write /dev/cpu_dma_latency."""
+    """How long this machine's cores are kept awake after a task arrives or ends: shorter round trips, more power used.
+    0 = not at all; needs write access to /dev/cpu_dma_latency."""
 
 
 class RetentionConfig(Config):
-    """How long what is over can still be asked for."""
+    """How long finished tasks, lost actors and unused kinds are remembered."""
 
     max_tasks: int = Field(default=100_000, ge=0)
     """Finished tasks kept."""
@@ -113,36 +113,36 @@ class RetentionConfig(Config):
     actor_seconds: float = Field(default=300.0, ge=0)
     """How long a lost actor is listed."""
     actors_per_node: int = Field(default=100, ge=0)
-    """Lost actors of one node that are listed; of more the first to be lost are forgotten."""
+    """Lost actors of one node that are listed; beyond that, those lost first are forgotten."""
     kind_seconds: float = Field(default=86_400.0, ge=0)
-    """How long a kind is known after the last actor announced it."""
+    """How long a kind stays known after an actor last announced it."""
     trace_events: int = Field(default=100_000, ge=0)
-    """Attempts that were followed by another, kept for GetTrace; the last ones come from the finished tasks."""
+    """Retried attempts kept for GetTrace; last attempts are read from the finished tasks."""
 
 
 class BlobConfig(Config):
-    """Large arrays beside tasks: files that processes of this host share. Nothing of them is in the store."""
+    """Large arrays beside tasks: files that processes of this host share. The store holds none of them."""
 
     folder: Path | None = None
-    """Where they are kept; unset = a folder of this scheduler's own in /dev/shm, or among the temporary files where
-    that has less than 1 GiB. Only processes of the same user share it; others, and other hosts, are sent what they
+    """Where they are kept; unset = a folder of this scheduler's own in /dev/shm, or among the temporary files if
+    /dev/shm has less than 1 GiB. Only processes of the same user share it; others, and other hosts, are sent what they
     need."""
     least_bytes: int = Field(default=64 * 1024, ge=0)
-    """Arrays of fewer bytes travel inside messages; 0 = all do."""
+    """Smaller arrays travel inside messages; 0 = all arrays do."""
     largest_bytes: int = Field(default=4 * 1024**3, ge=1)
-    """Largest blob that is taken."""
+    """Largest blob that is accepted."""
     max_bytes: int = Field(default=8 * 1024**3, ge=1)
-    """Bytes of all blobs kept at once, and at most 80 % of their file system; a task that would exceed it is refused
-    with a retry hint. Results that nobody has taken go before that, the oldest first."""
+    """Bytes of all blobs kept at once, and at most 80 % of their file system. Results that nobody has taken make room,
+    oldest first; after that, a task that would exceed it is refused with a retry hint."""
     spare_bytes: int = Field(default=1024**3, ge=0)
-    """Bytes of files of removed blobs in /dev/shm that are kept to be written again, for `lease_seconds`; 0 = none.
-    They count towards nobody's limit, and go as soon as blobs need the room."""
+    """Bytes of removed blobs' files in /dev/shm that are kept for reuse, for `lease_seconds`; 0 = none.
+    They count towards no limit, and go as soon as blobs need the room."""
     writer_share: float = Field(default=0.5, gt=0, le=1)
-    """With security: share of that for the actors of one node, and for the clients of one namespace."""
+    """With security: share of `max_bytes` for the actors of one node, and for the clients of one namespace."""
     lease_seconds: float = Field(default=60.0, gt=0)
-    """How long a blob is kept that its client no longer asks for, and no unfinished task needs."""
+    """How long a blob is kept after its client stopped renewing it, if no unfinished task needs it."""
     retention_seconds: float = Field(default=600.0, gt=0)
-    """How long the arrays of a result are kept that nobody takes, and files that no task ever named."""
+    """How long arrays of a result that nobody takes are kept, and files that no task ever named."""
 
 
 class StoreConfig(Config):
@@ -150,29 +150,30 @@ class StoreConfig(Config):
 
     kind: Literal["memory", "sqlite", "postgresql"] = "sqlite"
     """sqlite: survives the process; answers wait for the commit. memory: lost with the process. postgresql: survives
-    the machine, and several schedulers share it; meant when a url is given."""
+    the machine, and several schedulers share it; the default when a url is given."""
     path: Path = Path("runs/scheduler.sqlite")
     """File of the sqlite store."""
     url: str = ""
-    """Database of the postgresql store: postgresql://user@host:port/name, without a password; hosts may be several."""
+    """Database of the postgresql store: postgresql://user@host:port/name, without a password; several hosts can be
+    given."""
     password: SecretStr | None = None
     """Password of the database."""
     password_file: Path | None = None
     """File that holds the password of the database."""
     lease_seconds: float = Field(default=2.0, ge=0.5, le=60)
-    """With postgresql: a leader that was not heard of for so long is replaced by a scheduler that stands by."""
+    """With postgresql: a leader that is silent for this long is replaced by a standby."""
     address: str = ""
-    """With postgresql: where callers reach this scheduler, host:port; told by those that stand by. Empty = the host's
-    name and listen.port."""
+    """With postgresql: host:port at which callers reach this scheduler; standbys redirect them there. Empty = the
+    host's name and listen.port."""
     synchronous: Literal["full", "normal"] = "full"
     """full: survives power loss. normal: survives a crash of the process only, and is faster; in PostgreSQL this is
     synchronous_commit=off, and a crash of the database loses the last moments."""
     repair: bool = False
-    """Start without what is damaged, or missing, in the journal, and say in the log what was left out."""
+    """Start without the damaged or missing parts of the journal, and log what was left out."""
     compact_records: int = Field(default=200_000, ge=1)
-    """Journal records after which the journal is compacted; at least twice what is alive."""
+    """New records after which the journal is compacted; never fewer than twice the tasks it holds."""
     compact_bytes: int = Field(default=128 * 1024**2, ge=1)
-    """The same in bytes: few large records fill a disk as well."""
+    """The same in bytes, because a few large records fill a disk too."""
 
     @property
     def where(self) -> str:
@@ -204,7 +205,7 @@ class StoreConfig(Config):
 
 
 class SchedulerConfig(Config):
-    """All of it."""
+    """All settings of the scheduler."""
 
     listen: ListenConfig = ListenConfig(port=50051)
     metrics: MetricsConfig = MetricsConfig(port=9101)
@@ -213,15 +214,15 @@ class SchedulerConfig(Config):
     queue: QueueConfig = QueueConfig()
     retries: RetryConfig = RetryConfig()
     namespace: NamespaceConfig = NamespaceConfig()
-    """Of all namespaces but those in `namespaces`."""
+    """For every namespace that is not in `namespaces`."""
     namespaces: dict[str, NamespaceConfig] = Field(default={})
-    """By the name of a namespace, what its callers may ask for instead."""
+    """The same for single namespaces, by name."""
     leases: LeaseConfig = LeaseConfig()
     strikes: StrikeConfig = StrikeConfig()
     dispatch: DispatchConfig = DispatchConfig()
     retention: RetentionConfig = RetentionConfig()
     attested_labels: dict[str, dict[str, str]] = Field(default={})
-    """By node: labels that its actors have whatever they claim, as "attested/<name>"; only with security."""
+    """Labels by node that its actors get as "attested/<name>", whatever they claim; only with security."""
     fleet_kinds: tuple[str, ...] = Field(
         default=(
             "rollout",
@@ -237,7 +238,8 @@ class SchedulerConfig(Config):
         ),
         max_length=1_000,
     )
-    """Kinds that identities confined to a namespace may not submit: what learner and loops ask of all nodes."""
+    """Kinds that callers confined to a namespace may not submit: those that the learner and MAPE-K loops send to every
+    node."""
     store: StoreConfig = StoreConfig()
     blobs: BlobConfig = BlobConfig()
 
@@ -246,7 +248,7 @@ class SchedulerConfig(Config):
         given = [name for name in ("token", "token_file") if getattr(self.security, name) is not None]
         if given:
             raise ValueError(
-                f"security.{given[0]} is for those who call, and a scheduler calls nobody: "
-                "name the file of its callers' tokens in security.tokens"
+                f"security.{given[0]} is for callers, and a scheduler calls nobody: "
+                "name the file with its callers' tokens in security.tokens"
             )
         return self

@@ -1,8 +1,8 @@
-"""Between a decision and its record nothing may fail: if it does, the core is not used again.
+"""Nothing may fail between a decision and its record; if something does, the core is not used again.
 
 Refusals (FleetError) come before the core changes and cost nothing. Any other error, MemoryError included, may have
-left the core ahead of its journal. Undoing half a decision is guesswork; so nothing of it is told, nothing more is
-decided, and the process ends, to come back from its journal, which has everything that anybody was told.
+left the core ahead of its journal. Undoing half a decision is guesswork, so nobody is told of it, nothing more is
+decided, and the process ends. A restart goes on from the journal, which has everything that anybody was told.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class Decisions:
     __slots__ = ("_core", "_durable", "_on_failure", "failure")
 
     def __init__(self, core: Core, *, durable: bool, on_failure: Callable[[], None]) -> None:
-        """`durable` is whether there is a journal; without one there is nothing to come back from, and it goes on."""
+        """`durable`: whether there is a journal. Without one a restart would lose everything, so the core goes on."""
         self._core = core
         self._durable = durable
         self._on_failure = on_failure
@@ -55,14 +55,14 @@ class Decisions:
             self._on_failure()
 
     def check(self) -> None:
-        """Refuses whatever comes after a failure."""
+        """Refuses everything after a failure."""
         if self.failure is not None:
             raise Unavailable("the scheduler is stopping after an error; try again", reason="STOPPING")
 
     def end(self) -> None:
-        """For the process: the error to end with."""
+        """Raises the error that the process ends with, if there was a failure."""
         if self.failure is not None:
             raise DecisionFailed(
-                f"{type(self.failure).__name__}: {self.failure}; what was decided last may not be in the journal: "
-                "nothing of it was told to anybody, and a restart goes on from the journal"
+                f"{type(self.failure).__name__}: {self.failure}; the last decision may not be in the journal: "
+                "nobody was told of it, and a restart goes on from the journal"
             ) from self.failure

@@ -1,15 +1,15 @@
 """Named places at which a test makes the scheduler fail: around every step from a decision to its durable record.
 
-Off, and one comparison, unless the process was started with PARLMESH_FAILPOINTS; no caller can switch one on. The form
-is `name=action` or `name=action@n`, several with `;` between them; an action takes place at the n-th pass (1), once:
+They are off, and cost one comparison, unless the process was started with PARLMESH_FAILPOINTS; no caller can switch one
+on. The form is `name=action` or `name=action@n`, separated by `;`; an action takes place once, at the n-th pass (1):
 
 - `kill`: SIGKILL to this process;
 - `error`, `memory`: OSError, MemoryError;
 - `defect`: an exception that nobody expects;
-- `sleep:0.5`: stands still for that many seconds.
+- `sleep:0.5`: blocks for that many seconds.
 
 Tests in this process use `arm` and `disarm`. `passed` counts how often each place was passed while armed, so that a
-test can say that its fault took place.
+test can check that its fault took place.
 """
 
 import os
@@ -51,7 +51,7 @@ class InjectedDefect(Exception):
     """What an undiscovered defect would raise."""
 
 
-# Looked at before every `hit`.
+# Checked before every `hit`.
 armed = False
 passed: Counter[str] = Counter()
 _actions: dict[tuple[str, int], str] = {}

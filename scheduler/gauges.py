@@ -1,4 +1,4 @@
-"""Brings the core's numbers to the metrics page, once in a while: the core itself knows no Prometheus."""
+"""Copies the core's numbers to the metrics page, once a second; the core itself knows no Prometheus."""
 
 from collections import Counter
 

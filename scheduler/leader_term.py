@@ -40,7 +40,7 @@ class Term:
                 unreadable = core.recover(opened.batches, started, opened.warm)
                 unreadable.tell(config.store.where)
                 if unreadable.count:
-                    # Clients are to see that this is another memory, and send again what it may have lost.
+                    # A new identity makes clients send again what the journal may have lost.
                     store.renew_identity()
         log.info(
             "recovered",
@@ -74,14 +74,14 @@ class Term:
             self._committer.start(asyncio.get_running_loop())
 
     def abandon(self, error: FleetError) -> None:
-        """Nothing that waits for the store will be kept: everybody is told so, and no stream goes on."""
+        """Fails everything that waits for the store, because none of it will be kept, and ends every stream."""
         self._abandoned = True
         self.shell.close(error)
         if self._committer is not None:
             self._committer.abandon(error)
 
     async def end(self, seconds: float) -> None:
-        """Commits all that was decided, as far as there is time."""
+        """Commits every decision, as far as there is time."""
         if self._committer is not None and not await self._committer.close(seconds) and not self._abandoned:
             log.error("stopped_before_commit", batches=self._committer.behind)
         self._blobs.close(forget=not self._durable)

@@ -21,21 +21,21 @@ LEASES = Gauge("parlmesh_scheduler_leases", "Leases held by actors.")
 KEPT = Gauge("parlmesh_scheduler_finished_tasks", "Finished tasks that can still be asked for.")
 SUBMITTED = Counter("parlmesh_scheduler_submitted_tasks_total", "Tasks accepted.")
 OUTCOMES = Counter("parlmesh_scheduler_outcomes_total", "Tasks that ended, by final state.", ["state"])
-RETRIES = Counter("parlmesh_scheduler_retries_total", "Attempts that were followed by another.")
+RETRIES = Counter("parlmesh_scheduler_retries_total", "Attempts that were retried.")
 LOST_LEASES = Counter("parlmesh_scheduler_lost_leases_total", "Leases whose actor went away or fell silent.")
 STRIKES = Counter("parlmesh_scheduler_strikes_total", "Bad answers that were counted against a node.")
-QUARANTINED_NODES = Gauge("parlmesh_scheduler_quarantined_nodes", "Nodes that get nothing because of bad answers.")
+QUARANTINED_NODES = Gauge("parlmesh_scheduler_quarantined_nodes", "Nodes that get no tasks because of bad answers.")
 STALE_RESULTS = Counter(
     "parlmesh_scheduler_stale_results_total", "Results refused because their lease had been given away."
 )
 MOVED = Counter("parlmesh_scheduler_moved_tasks_total", "Assignments taken back before they started.")
-REFUSED = Counter("parlmesh_scheduler_refused_requests_total", "Submits refused whole, by reason.", ["reason"])
-# Told from the start: a rate sees no step from nothing to something.
+REFUSED = Counter("parlmesh_scheduler_refused_requests_total", "Submissions refused as a whole, by reason.", ["reason"])
+# Exported from the start, because a rate misses the step from no series to the first value.
 REFUSED.labels("queue_full")
 LEADER = Gauge("parlmesh_scheduler_leader", "1 while this scheduler leads, 0 while it stands by.")
 DEPOSITIONS = Counter("parlmesh_scheduler_depositions_total", "Times that another scheduler took over from this one.")
 EVENT_LOOP_LAG = Gauge(
-    "parlmesh_scheduler_event_loop_lag_seconds", "How late the last tick came: what every stream waits for."
+    "parlmesh_scheduler_event_loop_lag_seconds", "How late the last tick came; every stream waits that long."
 )
 COMMIT_SECONDS = Histogram(
     "parlmesh_scheduler_commit_seconds",
@@ -50,19 +50,20 @@ COMMIT_RECORDS = Histogram(
 COMMIT_FAILURES = Counter("parlmesh_scheduler_commit_failures_total", "Commits that failed and are tried again.")
 
 FAILED_DECISIONS = Counter(
-    "parlmesh_scheduler_failed_decisions_total", "Errors after which the core may differ from its journal; it stops."
+    "parlmesh_scheduler_failed_decisions_total",
+    "Errors after which the core may differ from its journal; the scheduler stops.",
 )
 UNREADABLE_RECORDS = Counter(
     "parlmesh_scheduler_unreadable_records_total", "Records of the journal that could not be read and were left out."
 )
 
-BLOB_BYTES = Gauge("parlmesh_scheduler_blob_bytes", "Bytes of large arrays that are kept beside the tasks.")
+BLOB_BYTES = Gauge("parlmesh_scheduler_blob_bytes", "Bytes of large arrays kept beside the tasks.")
 BLOB_SPARE_BYTES = Gauge(
-    "parlmesh_scheduler_blob_spare_bytes", "Bytes of files of removed large arrays that wait to be written again."
+    "parlmesh_scheduler_blob_spare_bytes", "Bytes of removed large arrays' files that are kept for reuse."
 )
 BLOBS_REMOVED = Counter(
     "parlmesh_scheduler_blobs_removed_total",
-    "Large arrays that were removed: needed no more, for room, or never named by a task.",
+    "Large arrays that were removed: no longer needed, to make room, or never named by a task.",
     ["reason"],
 )
 
@@ -72,7 +73,7 @@ class CountedElsewhere(Collector):
 
     def __init__(self, name: str, documentation: str, labels: Sequence[str] = ()) -> None:
         self._name, self._documentation, self._labels = name, documentation, labels
-        # By values of the labels: one count per bound and one for all above, and the sum.
+        # By label values: one count per bound and one for all above, and the sum.
         self._series: dict[tuple[str, ...], tuple[Sequence[int], float]] = {}
 
     def set(self, series: Mapping[tuple[str, ...], tuple[Sequence[int], float]]) -> None:

@@ -1,4 +1,4 @@
-"""Memory of the process: seldom searched for garbage, kept together, and given back after large messages."""
+"""The process's memory: rarely searched for garbage, kept in one arena, and given back after large messages."""
 
 import asyncio
 import contextlib
@@ -11,30 +11,31 @@ from pathlib import Path
 
 _M_ARENA_MAX = -8
 _LOOK_SECONDS = 10.0
-# Less is not worth the milliseconds for which nothing can be allocated.
+# Less is not worth the milliseconds during which nothing can be allocated.
 _WORTH_BYTES = 64 << 20
 _STATM = Path("/proc/self/statm")
 
 
 def relax_garbage_collection() -> None:
-    """A million queued tasks form no cycles, and looking through all of them would stop every stream for a second.
+    """Leaves old objects alone: a million queued tasks form no cycles, and a search stops every stream for a second.
 
-    Young objects are still looked at, few at a time, because every stream waits meanwhile; the old ones are left alone.
+    Young objects are still searched, a few at a time, because every stream waits meanwhile.
     """
     gc.set_threshold(2_000, 10, 1_000_000)
 
 
 def keep_memory_together() -> None:
-    """Each thread of gRPC would keep freed memory of its own, and strangers' large messages would cost a quarter more.
+    """Uses one arena. Otherwise each gRPC thread keeps freed memory of its own, and strangers' large messages cost a
+    quarter more.
 
-    Only glibc has such arenas.
+    Only glibc has arenas.
     """
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 class Surplus:
-    """Notices that the process has grown, and gives back what of it is free: glibc keeps all below what is in use."""
+    """Notices that the process has grown, and gives back its free memory, which glibc keeps below memory in use."""
 
     def __init__(self, resident: Callable[[], int], trim: Callable[[], None]) -> None:
         self._resident = resident
@@ -42,18 +43,18 @@ class Surplus:
         self._least = resident()
 
     def look(self) -> bool:
-        """Whether something was given back, or would have been if it were free."""
+        """Whether the process had grown enough to give memory back."""
         self._least = min(self._least, resident := self._resident())
         if resident < self._least + max(_WORTH_BYTES, self._least // 2):
             return False
         self._trim()
-        # What is left is in use: the next look is for what comes on top of it.
+        # What is left is in use; the next look asks for growth beyond it.
         self._least = self._resident()
         return True
 
 
 async def give_memory_back() -> None:
-    """Looks now and then, until cancelled."""
+    """Looks every few seconds, until cancelled."""
     surplus = Surplus(_resident_bytes, _trim)
     while True:
         await asyncio.sleep(_LOOK_SECONDS)
@@ -61,7 +62,7 @@ async def give_memory_back() -> None:
 
 
 def _resident_bytes() -> int:
-    """0 where there is no such file."""
+    """0 where there is no /proc."""
     try:
         return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
@@ -75,7 +76,7 @@ def _trim() -> None:
 
 @contextmanager
 def garbage_collection_paused() -> Iterator[None]:
-    """Where very much is built at once and nothing is thrown away."""
+    """For building many objects at once, none of which becomes garbage."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Where the metrics of connected actors are, for Prometheus' HTTP service discovery."""
+"""Addresses of the connected actors' metrics pages, for Prometheus' HTTP service discovery."""
 
 import json
 from collections.abc import Callable
@@ -15,11 +15,11 @@ class Targets:
     """The actors that are connected and have a metrics page, as the scheduler sees them."""
 
     def __init__(self, fleet: Callable[[], Fleet | None]) -> None:
-        """None while there is no fleet: another scheduler leads it."""
+        """`fleet` returns None while another scheduler leads."""
         self._fleet = fleet
 
     def page(self) -> Page:
-        """Called in a thread of the page: the list is taken in one step of the interpreter."""
+        """Called in the page's thread, so the list is copied in one step of the interpreter."""
         found = {}
         fleet = self._fleet()
         for actor in list(fleet.actors.values()) if fleet is not None else ():

@@ -35,7 +35,7 @@ async def serve(config: SchedulerConfig, stop: asyncio.Event) -> None:
     page = serve_metrics(config.metrics, pages)
     try:
         await scheduler.start()
-        # What is there now stays: the modules, and the tasks that were rebuilt.
+        # What exists now stays: the modules and the rebuilt tasks.
         gc.freeze()
         server = scheduler.server
         event = "serving" if scheduler.leads else "listening"
@@ -53,7 +53,7 @@ async def serve(config: SchedulerConfig, stop: asyncio.Event) -> None:
 
 
 async def _built(config: SchedulerConfig, stop: asyncio.Event) -> Scheduler | None:
-    """Waits while the store's disk is full, as a scheduler that runs would; None when told to stop meanwhile."""
+    """Waits while the store's disk is full, as a running scheduler does; None when told to stop meanwhile."""
     told = False
     while not stop.is_set():
         try:

@@ -12,13 +12,13 @@ from .wire.leader_redirect import Seat
 
 log = get_logger("parlmesh.scheduler")
 
-# Looks in the time of one lease.
+# How often a standby looks during one lease.
 LOOKS_PER_LEASE = 20
 _SHORTEST_SECONDS = 0.005
 
 
 class Standby:
-    """Looks at the lease again and again, in another thread: the server goes on refusing callers."""
+    """Looks at the lease again and again, in another thread so that the server can go on refusing callers."""
 
     def __init__(self, store: SharedStore, seat: Seat) -> None:
         self._store = store
@@ -35,7 +35,7 @@ class Standby:
                 failing = False
             except (OSError, DamagedJournal) as error:
                 opened = None
-                # Said once; a database that stays away does not fill the log.
+                # An error only once: a database that stays away must not fill the log.
                 (log.debug if failing else log.error)("cannot_stand_by", error=str(error))
                 failing = True
             if opened is not None:
@@ -50,6 +50,6 @@ class Standby:
         return None
 
     def _pause(self) -> float:
-        """Ends with the lease at the latest: nobody leads until somebody looks."""
+        """Ends with the lease at the latest, because nobody leads until a standby looks."""
         remaining = self._store.lapses_at - time.monotonic()
         return min(max(remaining, _SHORTEST_SECONDS), self._pause_seconds)

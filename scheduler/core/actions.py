@@ -1,4 +1,4 @@
-"""What the core wants done (the shell performs it) and remembered (the store keeps it): plain data, collected here."""
+"""What the core wants done (by the shell) and remembered (by the store): plain data, collected here."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,20 +8,20 @@ from .task import LeaseName, Task
 
 
 class Welcome(NamedTuple):
-    """First word to a new stream: the leases that still stand."""
+    """The first message on a new stream: the leases that still stand."""
 
     session: int
     leases: list[LeaseName]
-    # The highest incarnation that is known of the actor.
+    # The highest known incarnation of the actor.
     newest_incarnation: int = 0
 
 
 class Assign(NamedTuple):
     """Tasks to run; each was just leased to the actor of this stream.
 
-    A first lease goes out at once: if the scheduler dies before it is durable, nobody else can claim the task. A later
-    one waits for the commit, or a restart could take up the lease before it and give the task to two. Its time begins
-    when the wait is over: `Core.begin`.
+    A task's first lease is sent at once: if the scheduler dies before it is durable, no other actor can claim the task.
+    A later lease waits for the commit; otherwise a restart could revive the lease before it, and two actors would have
+    the task. Its time begins after the wait, with `Core.begin`.
     """
 
     session: int
@@ -37,7 +37,7 @@ class Revoke(NamedTuple):
 
 
 class Command(NamedTuple):
-    """An operator's word to an actor."""
+    """An operator's command to an actor."""
 
     session: int
     command: ActorCommand
@@ -50,13 +50,13 @@ class Close(NamedTuple):
 
 
 class Notify(NamedTuple):
-    """Tasks that are final now. Waits for the commit; `Core.announced` hears of it."""
+    """Tasks that are final now. Performed after the commit, and reported to `Core.announced`."""
 
     tasks: list[Task]
 
 
 class Returned(NamedTuple):
-    """A lease ended and the task waits again. `time` is the journal's, 0 where an older journal does not say."""
+    """A lease ended and the task waits again. `time` is on the journal's clock; older journals have none: 0."""
 
     number: int
     attempts: int
@@ -73,7 +73,7 @@ class Paused(NamedTuple):
 
 
 class Introduced(NamedTuple):
-    """An actor connected, for the first time or as something else than before."""
+    """An actor connected for the first time, or with another node, incarnation or number of slots."""
 
     actor_id: str
     node_id: str
@@ -88,7 +88,7 @@ class Dismissed(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """Strikes and quarantine of a node from now on; with neither, it is forgiven. Times are the journal's."""
+    """Strikes and quarantine of a node from now on; with neither, it is forgiven. Times are on the journal's clock."""
 
     node_id: str
     strikes: tuple[float, ...] = ()
@@ -104,10 +104,10 @@ class Kinds(NamedTuple):
 
 
 class Persist(NamedTuple):
-    """What the journal keeps of one event, in the order of replay; comes first among the actions.
+    """What the journal keeps of one event, in the order of replay; always the first action.
 
-    Tasks stand for what they are now: the shell encodes them before the next event. `time` is the journal's own: it
-    begins with the wall clock, never jumps, and stands still while the scheduler is away.
+    Tasks are recorded as they are now: the shell encodes them before the next event. `time` is on the journal's own
+    clock, which starts at the wall clock, never jumps, and stands still while the scheduler is down.
     """
 
     time: float
@@ -115,7 +115,7 @@ class Persist(NamedTuple):
     returned: list[Returned]
     finished: list[Task]
     leased: list[Task]
-    # How many of those that finished first are no longer kept.
+    # How many finished tasks are no longer kept, counted from the first to finish.
     forgotten: int
     paused: list[Paused]
     actors: Sequence[Introduced | Dismissed | Standing] = ()
@@ -133,7 +133,7 @@ class Decided:
         self.clear()
 
     def clear(self) -> None:
-        """Begins anew; what was taken stays as it is."""
+        """Starts new lists; those that were taken stay as they are."""
         self.submitted: list[Task] = []
         self.returned: list[Returned] = []
         self.leased: list[Task] = []
@@ -149,7 +149,7 @@ class Decided:
 
     @property
     def for_journal(self) -> bool:
-        """Whether the journal must keep something of it."""
+        """Whether the journal must keep any of it."""
         return bool(
             self.submitted
             or self.returned

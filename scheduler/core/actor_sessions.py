@@ -14,7 +14,7 @@ from .node_quarantine import NodeQuarantine
 from .placement import UNTOLD_MESSAGE_BYTES, Actor, ActorCommand
 from .task import NO_LEASE, NOT_BEGUN, Failure, LeaseLike, LeaseName, Task
 
-# Labels with such names are the operator's word, not the actor's.
+# Labels whose names begin so come from the operator or a certificate, never from the actor.
 ATTESTED = "attested/"
 # Unknown leases of an actor that are answered within one heartbeat's interval: an honest actor has few, and each answer
 # costs more than the rest of the message.
@@ -34,12 +34,12 @@ class Hello(NamedTuple):
     labels: tuple[tuple[str, str], ...] = ()
     leases: tuple[LeaseName, ...] = ()
     message_bytes: int = 0
-    # Where its metrics are: the host is that of the connection, never what the actor says.
+    # Where its metrics are. The host comes from the connection, never from what the actor says.
     metrics_port: int = 0
     host: str = ""
-    # Whether the caller has proven to be of its node: then ids belong to nodes.
+    # Whether the caller has proven which node it is on; then actor ids belong to nodes.
     proven: bool = False
-    # What the authority says of the node in its certificate.
+    # Labels from the node's certificate.
     attested: tuple[tuple[str, str], ...] = ()
 
 
@@ -49,12 +49,12 @@ class Sessions:
     def __init__(self, life: Lifecycle) -> None:
         self._life = life
         self._config = life.config.leases
-        # Every open stream; one that was replaced stays until it ends, so that its last results count.
+        # Every open stream; a replaced one stays until it ends, so that its last results count.
         self.by_number: dict[int, Actor] = {}
         # Actors whose room may have changed by other means than their own message.
         self.unsettled: dict[Actor, None] = {}
         self.quarantine = NodeQuarantine(life, self.unsettled)
-        # From the first sight of a policy version to its use by every READY actor that uses policies; the newest.
+        # The last measured time from first sight of a policy version to its use by every connected user of policies.
         self.policy_update_seconds = 0.0
         self._policy_version = 0
         self._policy_seen_at: float | None = None
@@ -104,7 +104,7 @@ class Sessions:
         actor.session, actor.credits = 0, 0
         actor.lost_at, actor.kept_until = now, now + self._config.reconnect_seconds
         if actor.draining:
-            # It said that it leaves: nothing of it will come back.
+            # It is leaving and will not come back for them.
             for task in list(actor.leases.values()):
                 self._life.take_back(task, now)
 
@@ -158,11 +158,11 @@ class Sessions:
         self.unsettled[actor] = None
 
     def expire(self, now: float) -> None:
-        """Gives away leases that were not renewed, and all leases of actors that did not come back."""
+        """Ends leases that were not renewed, and all leases of actors that did not come back."""
         actors, retention = self._life.fleet.actors, self._life.config.retention
         self.quarantine.expire(now)
         forgotten = []
-        # By node, those of which nothing but the name is kept.
+        # By node, lost actors without leases.
         idle: dict[str, list[Actor]] = {}
         for actor in actors.values():
             if actor.session:
@@ -192,20 +192,20 @@ class Sessions:
             self.policy_update_seconds, self._policy_seen_at = now - self._policy_seen_at, None
 
     def forgive_stall(self, gap: float, now: float) -> None:
-        """After the scheduler itself stood still, silence proves nothing: every lease starts again."""
+        """Restarts every lease after the scheduler itself stood still: silence proves nothing then."""
         if gap < self._config.heartbeat_seconds + self._life.config.dispatch.tick_seconds:
             return
         expires_at = now + self._config.duration_seconds
         for actor in self._life.fleet.actors.values():
             actor.last_seen = now
             actor.lost_at = max(now, actor.lost_at + gap)
-            # An actor of the journal may have been given longer than others.
+            # An actor restored from the journal may have been given more time.
             actor.kept_until = max(now + self._config.reconnect_seconds, actor.kept_until + gap)
             for task in actor.leases.values():
                 task.expires_at = max(expires_at, task.expires_at)
 
     def _see_policy(self, actor: Actor, version: int, now: float) -> None:
-        # Versions grow within a run; a lower one than the same actor had is the first sight of another run.
+        # Versions grow within a run; a lower one than the actor had before is the first sight of another run.
         newest = version > self._policy_version or version < actor.policy_version
         if newest and version != self._policy_version:
             self._policy_version, self._policy_seen_at = version, now
@@ -233,7 +233,7 @@ class Sessions:
                 self._let_go(task, restarted and position < actor.slots, now)
 
     def _labels(self, hello: Hello) -> list[tuple[str, str]]:
-        """What it claims, what its certificate says, and what the operator says of its node, who has the last word."""
+        """The labels it claims, those of its certificate, and those the operator gives its node, which win."""
         attested = dict(hello.attested)
         if hello.proven:
             attested |= self._life.config.attested_labels.get(hello.node_id, {})
@@ -262,12 +262,12 @@ class Sessions:
                 self.unsettled[actor] = None
             elif position < actor.slots and task.expires_at != NOT_BEGUN:
                 overdue += self._enforce_run_timeout(actor, task, now)
-        # Only now: a quarantine takes all leases of the node.
+        # Only after the loop: a quarantine takes all leases of the node.
         for _ in range(min(overdue, self._life.config.strikes.limit)):
             self.quarantine.strike(actor.node_id, "it did not stop a task after its run_timeout", now)
 
     def _enforce_run_timeout(self, actor: Actor, task: Task, now: float) -> bool:
-        """The actor stops what runs too long; this is for an actor that does not. Whether it had to be stopped."""
+        """Ends a task that its actor should have stopped by now; returns whether it had to."""
         if not task.started_at:
             task.started_at = now
         limit = task.run_timeout or self._life.config.retries.run_timeout_seconds
@@ -284,8 +284,8 @@ class Sessions:
             self._let_go(task, position < actor.slots, now)
 
     def _let_go(self, task: Task, started: bool, now: float) -> None:
-        """Only the oldest leases, as many as there are slots, are taken to be running and blamed for the loss, and none
-        that its actor was not told of."""
+        """Ends a lease. The task is blamed for the loss only if it had started (the oldest leases, one per slot, are
+        taken to be running) and its actor had been told of it."""
         if started and task.expires_at != NOT_BEGUN:
             self._life.lose(task, now)
         else:
@@ -293,8 +293,7 @@ class Sessions:
 
 
 def _check_claim(actor: Actor, hello: Hello, lapse_seconds: float) -> None:
-    """Whether this hello may speak for the actor that is known by its id, and is missed after `lapse_seconds` more of
-    silence."""
+    """Refuses a hello that may not speak for the known `actor`, which counts as silent after `lapse_seconds` more."""
     at_work = bool(actor.session or actor.leases)
     if actor.incarnation >= 0 and actor.node_id != hello.node_id:
         if not at_work and not hello.proven:
@@ -313,7 +312,7 @@ def _check_claim(actor: Actor, hello: Hello, lapse_seconds: float) -> None:
             f"incarnation {hello.incarnation} is an older start of it",
             reason="OLD_INCARNATION",
             actor_id=hello.actor_id,
-            # While the other is heard the older one must go; if it is not, a clock may have gone back.
+            # While the newer start is heard, the older must go; if it is silent, a clock may have gone back.
             **(
                 {"lapse_seconds": round(max(lapse_seconds, 0.0), 3)}
                 if actor.session and not actor.silent
@@ -323,8 +322,8 @@ def _check_claim(actor: Actor, hello: Hello, lapse_seconds: float) -> None:
 
 
 def _named_after(actor_id: str, node_id: str) -> int:
-    """How much of an id is the name of the node: the closest has the first right to it, so that nobody can keep a
-    node's own actors out by being there first."""
+    """How much of an id is the node's name. The closest match has the first right to the id, so that nobody can keep a
+    node's own actors out by coming first."""
     return len(node_id) if actor_id == node_id or actor_id.startswith(f"{node_id}-") else 0
 
 

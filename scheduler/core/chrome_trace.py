@@ -31,7 +31,7 @@ class Attempt(NamedTuple):
 
 def attempt_of(task: Task, state: str) -> Attempt:
     """The last attempt of a task, which ended at `task.end_time`."""
-    # A task held in advance ran only at the end of its lease.
+    # A prefetched task ran only at the end of its lease.
     start = max(task.lease_time, task.end_time - task.ran) if task.ran else task.lease_time
     return Attempt(
         start,
@@ -48,7 +48,7 @@ def attempt_of(task: Task, state: str) -> Attempt:
 
 
 class Trace:
-    """Remembers attempts that were followed by another; final ones are read from the finished tasks."""
+    """Remembers retried attempts; last attempts are read from the finished tasks."""
 
     def __init__(self, max_events: int) -> None:
         self._retried: deque[Attempt] = deque(maxlen=max_events)
@@ -59,13 +59,14 @@ class Trace:
     def attempts(
         self, finished: Iterable[Task], now: float, seconds: float, most: int = MAX_EVENTS, prefix: str = ""
     ) -> list[Attempt]:
-        """Those that ended in the window, by their start; of very many the newest. `finished` is newest first."""
+        """Attempts that ended in the window, ordered by start; the newest if there are too many. `finished` is newest
+        first."""
         recent = takewhile(lambda task: task.end_time >= now - seconds, finished)
         final = (
             attempt_of(task, task.state.name) for task in recent if task.task_id.startswith(prefix) and task.attempts
         )
         found = list(islice(final, most))
-        # In the order in which they ended, as the finished ones are.
+        # Newest first, like `finished`: they were added as they ended.
         again = takewhile(lambda attempt: attempt.end >= now - seconds, reversed(self._retried))
         found += islice((attempt for attempt in again if attempt.task_id.startswith(prefix)), most)
         found.sort()
@@ -73,7 +74,7 @@ class Trace:
 
 
 def to_json(attempts: list[Attempt], wall_offset: float) -> str:
-    """As much of the newest as fits into a message."""
+    """The newest attempts that fit into a message."""
     processes: dict[str, int] = {}
     rows: dict[str, list[float]] = {}
     placed = []
@@ -99,7 +100,7 @@ def _dumps(value: dict[str, Any]) -> str:
 
 
 def _event(attempt: Attempt, process: int, row: int, wall_offset: float) -> dict[str, Any]:
-    # Only where there are some: most tasks have none, and a trace has to fit into a message.
+    # Left out where there are none, as for most tasks: a trace has to fit into a message.
     dependencies = {"dependencies": attempt.dependencies} if attempt.dependencies else {}
     return {
         "name": attempt.kind,

@@ -1,4 +1,4 @@
-"""Dependencies between tasks: checked once at submit, then counted down. Loops only, so chains may be any length."""
+"""Dependencies between tasks: checked once at submit, then counted down. No recursion, so chains may be any length."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +9,7 @@ from .task import Failure, Task
 
 
 def check(batch: Mapping[str, Task], known: Mapping[str, Task]) -> None:
-    """Refuses a batch that names unknown tasks or goes in a circle. Known tasks cannot depend on new ones."""
+    """Refuses a batch that names unknown tasks or has a circle. Known tasks cannot depend on new ones."""
     inside = False
     for task in batch.values():
         for parent_id in task.dependencies:
@@ -27,7 +27,7 @@ def check(batch: Mapping[str, Task], known: Mapping[str, Task]) -> None:
 
 
 def _check_circles(batch: Mapping[str, Task]) -> None:
-    """Kahn: what cannot be removed by taking away tasks without open dependencies lies on or behind a circle."""
+    """Kahn's algorithm removes tasks without open parents; what remains lies on or behind a circle."""
     open_parents = {
         task_id: sum(1 for parent in dict.fromkeys(task.dependencies) if parent in batch)
         for task_id, task in batch.items()
@@ -55,10 +55,10 @@ def _check_circles(batch: Mapping[str, Task]) -> None:
 
 
 def attach(task: Task, known: Mapping[str, Task]) -> Task | None:
-    """Counts the parents that are not final and enters the task with them; returns a parent that ended badly."""
+    """Counts the unfinished parents and enters the task with them; returns a parent that ended badly, if any."""
     for parent_id in dict.fromkeys(task.dependencies):
         parent = known.get(parent_id)
-        # A parent that was forgotten had succeeded, or its children would have ended with it.
+        # A forgotten parent had succeeded, or its children would have ended with it.
         if parent is None:
             continue
         if not parent.final:
@@ -72,7 +72,7 @@ def attach(task: Task, known: Mapping[str, Task]) -> Task | None:
 
 
 def release(parent: Task) -> Sequence[Task]:
-    """Counts a succeeded parent down; returns the children that wait for nothing more."""
+    """Takes a succeeded parent off its children's counts; returns the children that wait for nothing more."""
     children, parent.children = parent.children, None
     if not children:
         return ()

@@ -1,4 +1,4 @@
-"""Actors, nodes and kinds that are known, and what a restart must know of them. Part of the core: no I/O."""
+"""Known actors, nodes and kinds, and what a restart must know of them. Part of the core: no I/O."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
@@ -9,9 +9,9 @@ from parlmesh.errors import InvalidInput, NotFound
 from .actions import Decided, Dismissed, Introduced, Kinds, Paused, Standing
 from .placement import Actor, Fleet
 
-# With what one name may have, half a megabyte.
+# Half a megabyte if every name has the longest length.
 MOST_KINDS = 4096
-# Of those that only one node has announced: no node alone makes others' forgotten.
+# Kinds that only one node has announced, per node, so that no single node can push out the others' kinds.
 MOST_OWN_KINDS = 1024
 
 
@@ -20,7 +20,7 @@ class KnownKinds(Collection[str]):
 
     def __init__(self) -> None:
         self._announced: dict[str, float] = {}
-        # Those that one node alone has announced, in the same order; after a restart nobody is known to have.
+        # Kinds that only one node has announced, by node, in the same order; empty after a restart.
         self._own: dict[str, dict[str, None]] = {}
         self._owner: dict[str, str] = {}
 
@@ -34,7 +34,7 @@ class KnownKinds(Collection[str]):
         return len(self._announced)
 
     def announce(self, kinds: Iterable[str], now: float, node_id: str | None = None) -> tuple[list[str], list[str]]:
-        """(those that were not known, those that are forgotten to make room)."""
+        """Returns the kinds that were not known, and those forgotten to make room."""
         announced = self._announced
         fresh = []
         for kind in dict.fromkeys(kinds):
@@ -52,7 +52,7 @@ class KnownKinds(Collection[str]):
         return fresh, forgotten + self._forget(list(islice(announced, max(0, len(announced) - MOST_KINDS))))
 
     def expire(self, before: float, used: Collection[str]) -> list[str]:
-        """Forgets those that were last announced before that and that nobody has now; returns them."""
+        """Forgets and returns the kinds that were last announced before `before` and are not `used` now."""
         old = []
         for kind, announced in self._announced.items():
             if announced > before:
@@ -68,7 +68,7 @@ class KnownKinds(Collection[str]):
         return kinds
 
     def _disown(self, kind: str) -> str | None:
-        """Whose it was alone."""
+        """Clears and returns the only node that has announced a kind, if there is just one."""
         owner = self._owner.pop(kind, None)
         if owner is not None:
             own = self._own[owner]
@@ -88,7 +88,7 @@ class Roster:
         self.kinds = KnownKinds()
 
     def named(self, actor_ids: Sequence[str], others: int) -> list[Actor]:
-        """The actors of these ids; `others` is how many are named in other ways."""
+        """The actors with these ids; `others` is how many are named in other ways."""
         if not actor_ids and not others:
             raise InvalidInput("actor_ids is empty; name at least one actor", reason="MISSING_ACTOR_IDS")
         if actor_ids or others > limits.ACTOR_IDS.most:
@@ -104,13 +104,13 @@ class Roster:
         return actor
 
     def check_nodes(self, node_ids: Iterable[str]) -> None:
-        """NotFound for a node of which no actor is listed."""
+        """NotFound for a node that has no listed actor."""
         for node_id in frozenset(node_ids) - {actor.node_id for actor in self._fleet.actors.values()}:
             shown = limits.NODE_ID.shorten(node_id)
             raise NotFound(f'node "{shown}" has no actor here', reason="UNKNOWN_NODE", node_id=shown)
 
     def of_nodes(self, node_ids: Iterable[str]) -> list[Actor]:
-        """All that are listed of these nodes."""
+        """All listed actors of these nodes."""
         nodes = frozenset(node_ids)
         return [actor for actor in self._fleet.actors.values() if actor.node_id in nodes]
 
@@ -125,22 +125,22 @@ class Roster:
         self._decided.actors.append(Introduced(actor.actor_id, actor.node_id, actor.incarnation, actor.slots))
 
     def dismiss(self, actor_id: str) -> None:
-        """Lists an actor no longer."""
+        """Removes an actor from the list."""
         del self._fleet.actors[actor_id]
         self._decided.actors.append(Dismissed(actor_id))
 
     def judge(self, standing: Standing) -> None:
-        """Notes how a node stands."""
+        """Notes a node's strikes and quarantine."""
         self._decided.actors.append(standing)
 
     def announce_kinds(self, actor: Actor, now: float) -> None:
-        """An actor offers what it can do."""
+        """Notes the kinds that an actor offers."""
         fresh, forgotten = self.kinds.announce(sorted(actor.kinds), now, actor.node_id)
         self._note_kinds(True, fresh)
         self._note_kinds(False, forgotten)
 
     def forget_kinds(self, now: float) -> None:
-        """Those that no actor has announced for long."""
+        """Forgets kinds that no actor has announced for long."""
         before = now - self._kind_seconds
         self._note_kinds(False, self.kinds.expire(before, self._fleet.present_kinds()))
 

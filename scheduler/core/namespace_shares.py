@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Share:
-    """Of one namespace. `blocked` are lanes whose tasks wait for it and for nothing else."""
+    """One namespace's share. `blocked` are lanes whose tasks wait for it and for nothing else."""
 
     __slots__ = ("blocked", "held", "most")
 
@@ -24,7 +24,7 @@ class Share:
 
 
 class Shares:
-    """By owner. Only owners that are namespaces have one, and without security nobody does."""
+    """Shares by owner. Only namespaces have one, and without security nobody does."""
 
     def __init__(self, config: SchedulerConfig | None = None) -> None:
         self._config = config if config is not None and config.security.enabled else None
@@ -32,7 +32,7 @@ class Shares:
         self._shares: dict[str, Share] = {}
 
     def of(self, task: Task) -> Share | None:
-        """Against which its lease counts."""
+        """The share that the task's lease counts against."""
         owner = task.owner
         if not owner or owner[-1] != "/" or self._config is None:
             return None
@@ -42,7 +42,7 @@ class Shares:
         return share
 
     def resize(self, slots: int) -> list[Share]:
-        """The fleet has so many slots now; those shares that lanes wait for and that have grown."""
+        """Takes the fleet's present slots; returns the shares that have grown and that lanes wait for."""
         if slots == self._slots:
             return []
         self._slots = slots

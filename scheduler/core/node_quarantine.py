@@ -13,7 +13,7 @@ from .actions import Standing
 from .lifecycle import Lifecycle
 from .placement import Actor
 
-# So many nodes are remembered; the one whose last strike is the oldest is forgotten first.
+# Nodes remembered; the one whose last strike is oldest is forgotten first.
 MAX_NODES = 10_000
 
 
@@ -25,7 +25,7 @@ class Quarantine(NamedTuple):
 
 
 class Strikes:
-    """Who was struck how often, and who is in quarantine."""
+    """Which node was struck how often, and which nodes are in quarantine."""
 
     def __init__(self, config: StrikeConfig) -> None:
         self._config = config
@@ -34,7 +34,7 @@ class Strikes:
         self.total = 0
 
     def add(self, node_id: str, reason: str, now: float) -> bool:
-        """One bad answer; whether the node is in quarantine for it from now on."""
+        """Counts a bad answer; returns whether it put the node in quarantine."""
         self.total += 1
         times = [time for time in self._times.pop(node_id, ()) if time > now - self._config.window_seconds]
         times.append(now)
@@ -57,7 +57,7 @@ class Strikes:
         self.quarantines.pop(node_id, None)
 
     def restore(self, node_id: str, times: Iterable[float], quarantine: Quarantine | None) -> None:
-        """As it was before a restart."""
+        """Brings back what was known before a restart."""
         if quarantine is not None:
             self.quarantines[node_id] = quarantine
         else:
@@ -65,7 +65,7 @@ class Strikes:
 
     @property
     def nodes(self) -> Iterable[str]:
-        """All that are remembered."""
+        """All nodes with remembered strikes."""
         return self._times
 
     def times(self, node_id: str) -> Sequence[float]:
@@ -88,7 +88,7 @@ log = get_logger("parlmesh.scheduler")
 
 
 class NodeQuarantine:
-    """Counts bad answers, takes everything from a node that gave too many, and lets it in again.
+    """Counts bad answers, takes all tasks from a node that gave too many, and lets it in again.
 
     `unsettled` takes the actors whose room has changed.
     """
@@ -99,13 +99,13 @@ class NodeQuarantine:
         self.strikes = Strikes(life.config.strikes)
 
     def strike(self, node_id: str, reason: str, now: float) -> None:
-        """One bad answer of a node."""
+        """Counts a bad answer of a node."""
         log.warning("strike", node_id=node_id, reason=reason, strikes=self.strikes.count(node_id) + 1)
         confined = node_id in self.strikes.quarantines
         if self.strikes.add(node_id, reason, now):
             self._take_all(node_id, now)
         if not confined:
-            # What it does in quarantine changes nothing, and is not worth a record each time.
+            # Strikes in quarantine change nothing, and are not worth a record each.
             self._note(node_id)
 
     def confine(self, node_id: str, reason: str, now: float) -> None:
@@ -115,7 +115,7 @@ class NodeQuarantine:
         self._note(node_id)
 
     def restore(self, standing: Standing, now: float) -> None:
-        """What a journal says. Its clock may have jumped: nothing is in the future, and no quarantine is too long."""
+        """Takes a journal's record. Its clock may have jumped, so future times and too long quarantines are cut."""
         offset = self._life.journal_offset
         latest = now + self._life.config.strikes.quarantine_seconds
         quarantine = Quarantine(standing.reason, min(latest, standing.until - offset)) if standing.until else None
@@ -140,7 +140,7 @@ class NodeQuarantine:
             self.release(node_id)
 
     def apply_to(self, actor: Actor) -> None:
-        """An actor that just connected."""
+        """Sets whether an actor that just connected is in quarantine."""
         actor.quarantined = actor.node_id in self.strikes.quarantines
 
     def _note(self, node_id: str) -> None:

@@ -8,7 +8,8 @@ from .task import Task
 
 
 def rebalance(life: Lifecycle, unsettled: dict[Actor, None], now: float, min_age: float) -> int:
-    """Takes back what has not started and was leased at least `min_age` ago; how many. Their actors are unsettled."""
+    """Takes back tasks that have not started and were leased at least `min_age` ago; returns how many. Their actors
+    become unsettled."""
     tasks = _to_take_back(life.fleet, now, min_age)
     for task in tasks:
         actor = task.actor
@@ -23,8 +24,8 @@ def rebalance(life: Lifecycle, unsettled: dict[Actor, None], now: float, min_age
 def _to_take_back(fleet: Fleet, now: float, min_age: float) -> list[Task]:
     """Leases that wait for a slot of their actor, the newest first, granted at least `min_age` ago.
 
-    From a paused or leaving actor all of them; from a working one only as many as others have free slots for. From one
-    that is away nothing: it may be running any of them, and has its time to come back.
+    From a paused or leaving actor all of them; from a READY one as many as other actors have free slots for; from a
+    lost one none, because it may be running any of them and still has time to come back.
     """
     chosen: list[Task] = []
     promised: dict[Actor, int] = {}
@@ -42,11 +43,11 @@ def _to_take_back(fleet: Fleet, now: float, min_age: float) -> list[Task]:
 
 
 def _waiting(actor: Actor) -> list[Task]:
-    """Those that cannot have begun when its last heartbeat left: it named enough older ones to fill its slots, and none
-    that it would begin later. It begins the most urgent first, and the oldest of these.
+    """Tasks that cannot have begun when the actor's last heartbeat left: it named enough older leases to fill its
+    slots, none of them less urgent. An actor begins the most urgent task first, and the oldest of these.
 
-    What it did not name has not reached it, or has ended there at once, as inline handlers do, and its result is on
-    its way.
+    A task that it did not name has not reached it, or ended there at once, as with inline handlers, and its result is
+    on its way.
     """
     found: list[Task] = []
     older, least = 0, math.inf

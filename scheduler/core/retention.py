@@ -14,10 +14,10 @@ class Retention:
     def __init__(self, config: RetentionConfig) -> None:
         self._config = config
         self._finished: deque[Task] = deque()
-        # Beside the tasks, because a stored one would have to be opened to be weighed.
+        # Kept beside the tasks, because a stored task would have to be opened to be measured.
         self._sizes: deque[int] = deque()
         self._bytes = 0
-        # Whether number or size, and not age, has decided what was forgotten last.
+        # Whether number or size, rather than age, decided what was last forgotten.
         self._crowded = False
 
     def __len__(self) -> int:
@@ -38,8 +38,8 @@ class Retention:
         return reversed(self._finished)
 
     def excess(self, now: float, unannounced: int = 0) -> list[Task]:
-        """Removes and returns what is to be forgotten, oldest first; never the newest `unannounced`. Whoever waits for
-        one of them may not even know yet that it was accepted, and would submit it again."""
+        """Removes and returns what is to be forgotten, oldest first; never the newest `unannounced`, whose submitters
+        may not even know yet that they were accepted, and would submit them again."""
         config, finished = self._config, self._finished
         gone: list[Task] = []
         while len(finished) > unannounced:
@@ -52,7 +52,7 @@ class Retention:
         return gone
 
     def remembers(self, now: float) -> float:
-        """Seconds back from now within which every end is kept. Before the oldest that is kept, any may be gone."""
+        """How many seconds back every finished task is kept; of those that ended earlier, any may be gone."""
         finished, longest = self._finished, self._config.max_seconds
         if not self._crowded and len(finished) < self._config.max_tasks:
             return longest

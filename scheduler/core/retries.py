@@ -1,4 +1,4 @@
-"""When an attempt is tried again, how long after, and when a task is given up. Pure; randomness is passed in."""
+"""Whether and when a task is tried again, and when it is given up. Pure; randomness is passed in."""
 
 import random
 
@@ -7,7 +7,7 @@ from .task import Failure, Task
 
 
 def retry_delay(failures: int, config: RetryConfig, rng: random.Random) -> float:
-    """Seconds. Doubles with every failure up to a limit; half of it is random, so that a burst of failures spreads."""
+    """Seconds to wait. Doubles with every failure up to a limit; half is random, to spread a burst of failures."""
     longest = config.longest_delay_seconds
     # The exponent is capped because a float overflows long before a patient task gives up.
     whole = min(longest, config.first_delay_seconds * 2.0 ** min(failures - 1, 64))
@@ -15,12 +15,12 @@ def retry_delay(failures: int, config: RetryConfig, rng: random.Random) -> float
 
 
 def was_last(task: Task, failure: Failure, config: RetryConfig) -> bool:
-    """Whether a task whose attempt failed is not tried again."""
+    """Whether the attempt that failed was the task's last."""
     return not failure.retryable or task.failures >= (task.max_attempts or config.max_attempts)
 
 
 def quarantined(task: Task, actor_id: str, config: RetryConfig) -> Failure | None:
-    """Why a task that lost one more actor is not given to another; None when it is."""
+    """The failure of a task that has lost too many actors; None while it may be given to another."""
     if task.losses < config.quarantine_losses:
         return None
     return Failure("ACTOR_LOST", f'lost {task.losses} actors while they ran it, "{actor_id}" the last')

@@ -29,13 +29,13 @@ LATENCY_BOUNDS = (
 )
 
 
-# Kinds are told apart up to here, and all further ones are one: whoever submits chooses them.
+# Kinds counted apart; all further ones are counted as one, because submitters may invent any number.
 MOST_KINDS = 50
 OTHER_KINDS = "other"
 
 
 class Histogram:
-    """Counts of seconds by LATENCY_BOUNDS, with one more for all above, and their sum."""
+    """Counts of seconds per bound in LATENCY_BOUNDS, one more for all above, and their sum."""
 
     __slots__ = ("counts", "total")
 
@@ -79,12 +79,12 @@ class Window:
 
 
 class Statistics:
-    """What GetStatistics and the metrics are made from."""
+    """The numbers behind GetStatistics and the metrics."""
 
     def __init__(self, now: float) -> None:
         self.start = now
         self.accepted = 0
-        # By TaskState: tasks in it now for the first three, ever for the final ones.
+        # By TaskState: tasks now in the first three states, and all that ever reached the final ones.
         self.by_state = [0] * (max(TaskState) + 1)
         self.unfinished_bytes = 0
         self.retried = 0
@@ -105,8 +105,8 @@ class Statistics:
         return self.by_state[WAITING] + self.by_state[QUEUED] + self.by_state[RUNNING]
 
     def count_outcomes(self, kind: str, priority: int, latencies: Sequence[float], now: float) -> None:
-        """Tasks of one kind and priority that end now, by their seconds since submit."""
-        # Together: every call for a single one shows in tasks a second.
+        """Counts tasks of one kind and priority that end now, given their seconds since submit."""
+        # All at once: a call per task would lower the tasks per second.
         histogram, total = self._outcome_latency(kind, priority), sum(latencies)
         counts = histogram.counts
         for seconds in latencies:
@@ -126,7 +126,7 @@ class Statistics:
         return found
 
     def count_runs(self, kind: str, count: int, mean: float) -> float:
-        """Takes in runs of one kind; returns the fleet's mean for it before them, or theirs when they are the first."""
+        """Counts runs of one kind; returns the fleet's mean for it before them, or theirs if they are the first."""
         before = self.kind_seconds.get(kind)
         if before is None:
             before = mean

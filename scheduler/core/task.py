@@ -50,7 +50,7 @@ class Placement(NamedTuple):
     node_id: str = ""
     labels: frozenset[tuple[str, str]] = frozenset()
     message_bytes: int = 0
-    """Only of a class: what an actor must be able to take in one message; 0 = nothing that some could not."""
+    """Only set in a class: bytes that an actor must be able to take in one message; 0 = any actor will do."""
 
 
 class LeaseName(NamedTuple):
@@ -62,7 +62,7 @@ class LeaseName(NamedTuple):
 
 
 class LeaseLike(Protocol):
-    """A lease as an actor names it, however that is written."""
+    """A lease as an actor names it, whatever its type."""
 
     @property
     def task_id(self) -> str: ...
@@ -73,14 +73,14 @@ class LeaseLike(Protocol):
 
 
 class Leaps:
-    """By how much the next lease is beyond the last, so that nobody knows one from another."""
+    """Random distances between lease ids, so that nobody can guess one from another."""
 
     def __init__(self, entropy: Callable[[int], bytes]) -> None:
         self._entropy = entropy
         self._ready: array[int] = array("H")
 
     def next(self) -> int:
-        """At random; many are fetched at once."""
+        """The next distance; many are fetched at once."""
         if not self._ready:
             self._ready = array("H", self._entropy(512 * self._ready.itemsize))
         return self._ready.pop()
@@ -90,10 +90,10 @@ class Leaps:
 AttemptEnd = tuple[str, int, bytes, Failure | None, float]
 
 ANYWHERE = Placement()
-# How an answer that says nothing ends.
+# The failure of an answer that says nothing.
 NO_RESULT = Failure("INVALID_RESULT", "the actor sent neither a result nor a failure")
 NO_LEASE = 0
-# When a lease ends of which its actor has not been told: it begins when the assignment is sent.
+# The end of a lease that its actor has not been told of; its time begins when the assignment is sent.
 NOT_BEGUN = math.inf
 # Looking up a member of an enum class costs more than most steps of a task's life; busy code uses these.
 WAITING, QUEUED, RUNNING, SUCCEEDED = TaskState.WAITING, TaskState.QUEUED, TaskState.RUNNING, TaskState.SUCCEEDED
@@ -148,7 +148,7 @@ class Task:
     number: int
     submit_time: float
     task_class: TaskClass
-    # Set while ready: when it became so.
+    # Set while ready: since when.
     ready_time: float
     # Set with the first lease.
     lease_time: float

@@ -1,4 +1,4 @@
-"""Tasks that the same actors can run, and which lane of them is next where several have ready tasks. No I/O.
+"""Tasks that the same actors can run, and the choice of the next lane where several have ready tasks. No I/O.
 
 Between priorities the key `submit_time - boost * priority` decides: it never changes, so waiting raises a task at no
 cost. Within a priority the lowest turn is next.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .placement import Profile
     from .ready_queue import Account, Lane
 
-    # (turn, number of the head, lane): a lower bound of the lane's true place, put right when it comes to the top.
+    # (turn, number of the head, lane): a lower bound of the lane's true place, corrected when it comes to the top.
     Entry = tuple[int, int, Lane]
     # (number of the head, lane, class).
     Head = tuple[int, Lane, "TaskClass"]
@@ -38,7 +38,7 @@ class TaskClass:
         self.unfinished = 0
         self.lanes: dict[Account, Lane] = {}
         self.heaps: list[list[Entry]] = [[] for _ in range(max(PRIORITIES) + 1)]
-        # Kept by the fleet: whose actors can run this class.
+        # Kept by the fleet: the profiles whose actors can run this class.
         self.profiles: list[Profile] = []
 
     def best(self, priority: int) -> Entry | None:
@@ -74,7 +74,7 @@ class TaskClass:
             heapify(self.heaps[priority])
 
     def dissolve(self) -> None:
-        """Breaks the circles of a class that is dropped: nobody looks for garbage among what is old."""
+        """Breaks the reference cycles of a dropped class, because old objects are never garbage-collected."""
         for lane in self.lanes.values():
             lane.entry = lane.front = None
         self.lanes.clear()
@@ -83,7 +83,7 @@ class TaskClass:
 
 
 def choose(live: list[TaskClass], ready_by_priority: Sequence[int], boost: float) -> Choice | None:
-    """The lane that is next. None when all that is ready is of namespaces that hold their share."""
+    """The next lane; None when every ready task belongs to a namespace that holds its whole share."""
     chosen: Choice | None = None
     chosen_key = 0.0
     for priority in PRIORITIES:
@@ -103,7 +103,7 @@ def choose(live: list[TaskClass], ready_by_priority: Sequence[int], boost: float
 
 
 class Rivals:
-    """The same choice, prepared once for many tasks: each class is looked at once and not for every task."""
+    """The same choice, prepared for many tasks: each class is looked at once, not once per task."""
 
     def __init__(self, live: list[TaskClass], boost: float) -> None:
         self._boost = boost
@@ -122,11 +122,11 @@ class Rivals:
             self._turns.setdefault(account.priority, []).append((account.turn, heads[0][0], account))
         for waiting in self._turns.values():
             heapify(waiting)
-        # Of the one that is first.
+        # Priority of the lane that `first` returned.
         self._priority = 0
 
     def first(self) -> Choice | None:
-        """The lane that is next; `advance` follows when it has given one task."""
+        """The next lane; call `advance` after taking one task from it."""
         if not self._turns:
             return None
         firsts = {priority: self._by_account[waiting[0][2]][0] for priority, waiting in self._turns.items()}
@@ -135,7 +135,7 @@ class Rivals:
         return lane, task_class
 
     def advance(self) -> None:
-        """Its next task takes its turn among the others."""
+        """Puts the lane's next task in its place among the others."""
         waiting = self._turns[self._priority]
         account = waiting[0][2]
         heads = self._by_account[account]

@@ -68,14 +68,14 @@ def _requirement(task: Task) -> str:
 
 
 def _away(able: list[Actor]) -> str:
-    """Those that could run it and are paused, draining or lost."""
+    """Actors that could run it but are paused, draining or lost."""
     states = Counter(actor.state for actor in able)
     parts = [f"{count} that could {_be(count)} {state.name.lower()}" for state, count in sorted(states.items())]
     return "".join(f"; {part}" for part in parts)
 
 
 def _misplaced(core: Core, task: Task, able: list[Actor]) -> str:
-    """Those that have the kind and fail at the placement alone."""
+    """READY actors that have the kind and only fail the placement."""
     smaller = ", or takes less" if task.task_class.placement.message_bytes else ""
     others = [
         actor

@@ -1,4 +1,4 @@
-"""Moments that tasks wait for: ends of back-offs and queue timeouts, and when running tasks should end."""
+"""Moments that matter to tasks: ends of back-offs and queue timeouts, and when running tasks should end."""
 
 import math
 from heapq import heapify, heappop, heappush
@@ -27,7 +27,7 @@ class Timers:
             self._sweep_at = max(FEW, 2 * len(self._heap))
 
     def take_due(self, now: float, most: int) -> list[Task]:
-        """The first ones of those that are due; the others the next time."""
+        """The first `most` tasks that are due; the others come next time."""
         due: list[Task] = []
         heap = self._heap
         while heap and heap[0][0] <= now and len(due) < most:
@@ -38,7 +38,7 @@ class Timers:
 
 
 def _due(task: Task) -> float | None:
-    """When this task is to be looked at, as things stand."""
+    """When this task is due, as things stand."""
     if task.state is TaskState.WAITING:
         return task.wake_time or None
     if task.state is TaskState.QUEUED and task.queue_timeout is not None:
@@ -47,9 +47,9 @@ def _due(task: Task) -> float | None:
 
 
 class Endings:
-    """When the tasks that run now should end, so that an actor has its next one just before it needs it.
+    """When running tasks should end, so that an actor gets its next one just before it needs it.
 
-    A heap of (time, lease id, actor); whether the lease still stands is for the owner to see.
+    A heap of (time, lease id, actor); the owner checks whether the lease still stands.
     """
 
     def __init__(self, lead_seconds: float) -> None:
@@ -61,15 +61,15 @@ class Endings:
         return self._heap[0][0] if self._heap else math.inf
 
     def expect(self, actor: Actor, tasks: list[Task], now: float) -> None:
-        """Tasks that were just leased to an actor whose runs are of even length."""
+        """Notes tasks that were just leased to an actor whose runs are of even length."""
         free = actor.slots - (len(actor.leases) - len(tasks))
         for position, task in enumerate(tasks):
-            # What found no free slot was given this long before one becomes free.
+            # A task without a free slot was assigned this long before one becomes free.
             wait = 0.0 if position < free else self._lead
             heappush(self._heap, (now + wait + actor.run_seconds - self._lead, task.lease_id, actor))
 
     def take_due(self, now: float) -> list[tuple[int, Actor]]:
-        """Those that are due, and those that soon will be: many slots at work cost few alarms."""
+        """Leases that are due, and those that soon will be, so that many busy slots cost few alarms."""
         due, soon = [], now + self._lead / 4
         while self._heap and self._heap[0][0] <= soon:
             _, lease_id, actor = heappop(self._heap)

@@ -15,7 +15,7 @@ FINISHED = int(RecordKind.FINISHED)
 
 
 class Trail:
-    """The records that are left to say about one task; empty where there is none."""
+    """The records that still matter for one task; empty where there is none."""
 
     __slots__ = ("finished", "leased", "returned", "submitted")
 
@@ -27,17 +27,17 @@ class Trail:
 
 
 class Compactor:
-    """Reads batches in order; what it holds then says the same, by task number."""
+    """Reads batches in order, and keeps what still matters of them, by task number."""
 
     def __init__(self, unreadable: UnreadableRecords | None = None) -> None:
-        # A task that has only been submitted is its record: of those there may be very many.
+        # A task that was only submitted is kept as its bare record, because there may be very many of them.
         self.unfinished: dict[int, bytes | Trail] = {}
         # In the order in which they finished, because that is the order in which they are forgotten.
         self.finished: dict[int, Trail] = {}
         self.paused: dict[str, bytes] = {}
         self.actors: dict[str, bytes] = {}
         self.kinds: dict[str, None] = {}
-        # By node, the last to be struck last.
+        # By node, in the order of their last records.
         self.standings: dict[str, bytes] = {}
         self._gap = 0
         self.unreadable = unreadable or UnreadableRecords()
@@ -48,7 +48,7 @@ class Compactor:
 
     @property
     def gap(self) -> int:
-        """Number of the last task that may miss another for a record that could not be read; 0 = nothing is amiss."""
+        """Number of the last task that may lack a dependency because a record could not be read; 0 = none does."""
         return max((self._gap, *self.unfinished, *self.finished)) if self.unreadable.count else self._gap
 
     def read_all(self, batches: Iterable[bytes]) -> None:
@@ -56,7 +56,7 @@ class Compactor:
             self.read(batch)
 
     def read(self, batch: bytes) -> None:
-        """A record that cannot be read, or that speaks of a task nobody knows, costs itself alone."""
+        """Skips a record that cannot be read, or that names an unknown task, and no other."""
         records = split(batch)
         while True:
             try:
@@ -101,8 +101,8 @@ class Compactor:
                 trail = unfinished[number]
                 unfinished[number] = Trail(trail if isinstance(trail, bytes) else trail.submitted, raw)
             elif number and kind != RecordKind.GAP:
-                # Else one that was of a task and is damaged could forget all that ended.
-                raise DamagedJournal(f"a record of task number {number} is of kind {kind}, which is of no task")
+                # Otherwise a damaged record of a task could pass for one that forgets every finished task.
+                raise DamagedJournal(f"a record of task number {number} has kind {kind}, which is not a kind for tasks")
             else:
                 self._read_rare(raw)
 

@@ -1,4 +1,4 @@
-"""Journal records read back: whole, or as little of them as the reader needs."""
+"""Reads journal records back: whole, or only as much of them as is needed."""
 
 import struct
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ from .records import (
     Submitted,
 )
 
-# SUBMITTED and FINISHED begin with it.
+# SUBMITTED and FINISHED begin with their time.
 _TIME = struct.Struct("<d")
 _MOST_PRIORITY = int(limits.PRIORITY.most)
 _STATES = {int(state): state for state in TaskState}
@@ -45,7 +45,7 @@ def decode(batch: bytes) -> Iterator[StoredRecord]:
 
 
 def split(batch: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """(kind, task number, the whole record) of each, without decoding it."""
+    """(kind, task number, the whole record) of each record, without decoding it."""
     position, end = 0, len(batch)
     unpack, size = HEAD.unpack_from, HEAD.size
     while position < end:
@@ -175,7 +175,7 @@ def _decode_submitted(number: int, body: bytes) -> Submitted:
 
 
 def _decode_texts(body: bytes, position: int, count: int | None) -> tuple[list[str], int]:
-    """So many texts, or all there are; and where they end."""
+    """`count` texts, or all there are if None, and the position after them."""
     texts: list[str] = []
     while position < len(body) if count is None else len(texts) < count:
         (size,) = TEXT_LENGTH.unpack_from(body, position)

@@ -1,4 +1,4 @@
-"""Rebuilds a core from its journal: the same tables, filled by what was decided before."""
+"""Rebuilds a core from its journal: the same tables, filled with what was decided before."""
 
 import math
 from collections.abc import Iterable
@@ -22,12 +22,12 @@ class Recovery:
     def __init__(self, life: Lifecycle, now: float) -> None:
         self._life = life
         self._now = now
-        # When a task that waits for a slot began to, by its number, where it matters.
+        # By number, when a task that had been leased began to wait again.
         self._returned_at: dict[int, float] = {}
         self.standings: list[Standing] = []
 
     def recover(self, batches: Iterable[bytes], warm: Compactor | None = None) -> UnreadableRecords:
-        """What could not be read. `warm` has read what came before the batches."""
+        """Returns what could not be read. `warm` has read what came before the batches."""
         compactor = warm or Compactor()
         compactor.read_all(batches)
         finished, unfinished = self.enter(compactor)
@@ -36,7 +36,7 @@ class Recovery:
         return compactor.unreadable
 
     def enter(self, compactor: Compactor) -> tuple[list[StoredTask], list[Task]]:
-        """Fills the tables; nothing is ready yet, and nobody holds a lease. The finished and the unfinished tasks."""
+        """Fills the tables and returns the finished and the unfinished tasks; none is ready or leased yet."""
         self._set_clock(compactor)
         unreadable = compactor.unreadable
         finished = list(self._finished(compactor.finished, unreadable))
@@ -54,7 +54,7 @@ class Recovery:
         return finished, unfinished
 
     def wake(self, compactor: Compactor, tasks: list[Task]) -> None:
-        """Brings to life what was entered before; `tasks` are those of which more may be known since, by number."""
+        """Brings to life what was entered before; `tasks`, ordered by number, may have newer records since then."""
         for task in tasks:
             task.attempts = task.failures = task.losses = 0
             task.lease_id, task.actor_id, task.leased_before = NO_LEASE, "", False
@@ -76,7 +76,7 @@ class Recovery:
             self.standings.append(record)
 
     def _set_clock(self, compactor: Compactor) -> None:
-        """The journal's clock goes on from its newest record: what happened while nobody was there is not known."""
+        """Continues the journal's clock from its newest record: how long the scheduler was down is not known."""
         unfinished = compactor.unfinished
         records = [trail.finished for trail in compactor.finished.values()]
         records += [trail.returned for trail in unfinished.values() if isinstance(trail, Trail) and trail.returned]
@@ -106,7 +106,7 @@ class Recovery:
                 time -= offset
                 if time > newest:
                     newest = time if time < now else now
-                # When its earlier attempts were leased is not kept; it matters only if it ends without another.
+                # Times of earlier leases are not kept; they matter only if the task ends without another.
                 task.submit_time = task.lease_time = newest
                 if not isinstance(trail, bytes):
                     self._follow(task, trail)
@@ -136,23 +136,23 @@ class Recovery:
                 self._attach(task, gap)
             if task.queue_timeout is not None:
                 self._go_on_waiting(task, task.queue_timeout)
-        # Nobody waits yet.
+        # All at once, because no caller waits yet.
         life.end_doomed(self._now, len(tasks))
         life.fresh.clear()
 
     def _attach(self, task: Task, gap: int) -> None:
-        """A parent that is not there was forgotten after its success, or is among what could not be read."""
+        """A missing parent was forgotten after its success, or its record could not be read."""
         if task.number <= gap and task.number not in self._returned_at:
             for parent in task.dependencies:
                 if parent not in self._life.tasks:
-                    message = f'dependency "{parent}" is not known: it may be a record that could not be read'
+                    message = f'dependency "{parent}" is unknown; its record may be one that could not be read'
                     failure = Failure("DEPENDENCY_FAILED", message)
                     self._life.finish(task, TaskState.FAILED, self._now, failure)
                     return
         self._life.attach(task, self._now)
 
     def _go_on_waiting(self, task: Task, queue_timeout: float) -> None:
-        """A restart does not give it its whole queue_timeout again."""
+        """Counts the queue_timeout from when the task began to wait, not from the restart."""
         parents = [self._life.tasks.get(task_id) for task_id in task.dependencies]
         ended = [parent.end_time for parent in parents if parent is not None and parent.final]
         since = self._returned_at.get(task.number) or max((task.submit_time, *ended))
@@ -174,7 +174,7 @@ class Recovery:
         actor = self._life.fleet.actors.get(actor_id)
         if actor is None:
             actor = self._life.fleet.actors[actor_id] = Actor(actor_id)
-            # Actors wait longer between their tries when the scheduler was away: they get a whole lease.
+            # They get a whole lease, because actors wait longer between tries after the scheduler was away.
             leases = self._life.config.leases
             actor.lost_at = actor.last_seen = self._now
             actor.kept_until = self._now + max(leases.duration_seconds, leases.reconnect_seconds)
@@ -182,7 +182,7 @@ class Recovery:
 
 
 def _first_of_each_id(tasks: Iterable[Task], unreadable: UnreadableRecords) -> dict[str, Task]:
-    """Ids are given once: of two tasks with the same one the later is not what was written."""
+    """Keeps the first of two tasks with one id: ids are unique, so the second is not what was written."""
     found: dict[str, Task] = {}
     for task in tasks:
         if found.setdefault(task.task_id, task) is not task:

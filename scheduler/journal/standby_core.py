@@ -1,9 +1,8 @@
-"""A core that stands ready while another scheduler leads: it takes in the journal as that one writes it.
+"""A core that stands ready while another scheduler leads: it follows the journal as the leader writes it.
 
-What there may be very many of, tasks that wait for a slot and tasks that have ended, is in its tables by the time it
-comes to lead. The others are few and are brought to life then: those with an actor, those that came back, those with
-dependencies or a limit to their wait. A journal with anything amiss in it is not followed: then a core is rebuilt from
-the compacted records, as after a restart.
+Tasks that wait for a slot and finished tasks may be very many; they are in its tables before it leads. The others are
+few and are brought to life at the takeover: leased and returned tasks, and those with dependencies or a queue_timeout.
+A journal with any damage is not followed; a core is then rebuilt from the compacted records, as after a restart.
 """
 
 from itertools import islice
@@ -17,7 +16,7 @@ from .recovery import Recovery
 from .stored_task import StoredTask
 
 FORGOTTEN = int(RecordKind.FORGOTTEN)
-# Names that tasks share; when there are more, new ones are kept instead.
+# Names that tasks share; when there are more, the table starts over.
 _MOST_NAMES = 10_000
 # How far the journal's clock may be ahead of what its tasks were dated by.
 _MOST_DRIFT_SECONDS = 1.0
@@ -37,7 +36,7 @@ class Understudy:
         finished, unfinished = recovery.enter(compactor)
         self.whole = not compactor.unreadable.count
         self._tasks = {task.number: task for task in unfinished}
-        # One that was forgotten in the batch in which it ended has nothing left.
+        # None for a task that was forgotten in the batch in which it ended.
         self._finished: dict[int, StoredTask | None] = {task.number: task for task in finished}
         self._apart = {
             task.number: None
@@ -62,7 +61,7 @@ class Understudy:
         self.whole = self.whole and not self._compactor.unreadable.count
 
     def lead(self, now: float, wall_time: float, lease_floor: int) -> Core:
-        """The core, with everything alive."""
+        """Returns the core, with everything brought to life."""
         self._now = now
         life, core = self._life, self._core
         core.begin_term(now, wall_time, lease_floor)
@@ -98,7 +97,7 @@ class Understudy:
         if task.task_id in life.tasks or number < life.next_number:
             raise DamagedJournal(f'task number {number} has the id "{task.task_id}" of another, or comes late')
         self._go_on_to(time)
-        # As in a recovery: order counts, and nothing is of the future.
+        # As in a recovery: order counts, and no time lies in the future.
         self._newest = max(self._newest, min(time - life.journal_offset, self._now))
         task.submit_time = task.lease_time = self._newest
         life.tasks[task.task_id] = self._tasks[number] = task
@@ -106,7 +105,7 @@ class Understudy:
         return task
 
     def _enter(self, new: list[Task]) -> None:
-        """Tasks that were submitted and of which nothing more was read yet."""
+        """Enters submitted tasks of which nothing more was read yet."""
         if not new:
             return
         self._life.enter_all(new)
@@ -130,7 +129,7 @@ class Understudy:
             del life.tasks[task.task_id]
             return
         stored = StoredTask(number, trail.submitted, trail.finished, self._monotonic)
-        # In its place: tasks are listed by number.
+        # Replaced in place, because tasks are listed by number.
         self._finished[number] = life.tasks[task.task_id] = stored
 
     def _forget(self, tasks: int) -> None:
@@ -140,8 +139,8 @@ class Understudy:
                 del self._life.tasks[stored.task_id]
 
     def _go_on_to(self, time: float) -> None:
-        """The journal's clock is never behind its records; this scheduler's own runs as fast, and may be behind it by
-        as long as nothing was written before it began to follow."""
+        """Moves the journal's clock forward to a record's time. This scheduler's clock runs as fast, but may be behind
+        by as long as nothing was written before it began to follow."""
         life = self._life
         if not self._clocked:
             self._clocked = True

@@ -1,4 +1,4 @@
-"""A finished task of a journal, opened only when somebody looks into it: a restart must not wait for old results."""
+"""A finished task of a journal, decoded only when it is looked at: a restart must not wait for old results."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ class StoredTask(Task):
     __slots__ = ("_monotonic", "_records", "size")
 
     def __init__(self, number: int, submitted: bytes, finished: bytes, monotonic: Callable[[float], float]) -> None:
-        """`monotonic` turns the time of a record into the scheduler's own. Most slots stay unset on purpose."""
+        """`monotonic` converts a record's time to the scheduler's clock. Most slots stay unset on purpose."""
         state, time = peek_finished(finished)
         self.number = number
         self.task_id = peek_task_id(submitted)
@@ -37,7 +37,7 @@ class StoredTask(Task):
         try:
             task = self._read(records)
         except UNREADABLE as error:
-            # Whoever asks gets an answer; its id, state and end are known.
+            # The reader still gets an answer: the id, state and end are known.
             unreadable = UnreadableRecords()
             unreadable.add(f"finished task number {self.number}: {error}")
             unreadable.tell("a finished task")

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 PREFETCH_CREDITS = 3
 KINDS = ("noop", "echo", "shogi")
-# Tasks with such ids kill every actor that runs them.
+# Tasks whose ids begin so kill every actor that runs them.
 POISON = "poison"
 
 
 class SimulatedActor:
-    """Lives through crashes, freezes and broken streams; its books are its own."""
+    """Lives through crashes, freezes and broken streams; keeps its own books."""
 
     def __init__(self, world: World, name: str, rng: random.Random) -> None:
         self._world = world
@@ -34,7 +34,7 @@ class SimulatedActor:
         self.alive = True
         self.frozen_until = 0.0
         self.session = 0
-        # Lease id -> name: waiting and running attempts. A lease leaves when it ended or was revoked.
+        # Lease id -> name: waiting and running attempts. A lease is removed when it ends or is revoked.
         self.held: dict[int, LeaseName] = {}
         self.running: set[int] = set()
         self.unacknowledged: dict[int, AttemptEnd] = {}
@@ -69,7 +69,7 @@ class SimulatedActor:
         world.send_up(self, {"credits": credits, "results": tuple(self.unacknowledged.values())})
 
     def heartbeat(self) -> None:
-        """Sent without end; a frozen or dead actor skips its turn."""
+        """Repeats forever; a frozen or dead actor skips its turn."""
         world = self._world
         world.after(world.heartbeat_seconds, self.heartbeat)
         if self.session and self.alive and not self._frozen():

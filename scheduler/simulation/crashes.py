@@ -1,7 +1,7 @@
 """Crashes at the failpoints: the real shell, committer and store, and a copy of the disk at the moment of each crash.
 
-What a restart finds in such a copy must be exactly the state after one of the decisions from the last one that anybody
-was told of to the last one that was made: nothing acknowledged is missing, and nothing is half there.
+What a restart finds in such a copy must be exactly the state after some decision, at the earliest the last one that
+anybody was told of: nothing acknowledged is missing, and nothing is half there.
 """
 
 import asyncio
@@ -39,17 +39,17 @@ State = dict[str, tuple[Any, ...]]
 
 
 class Ground(Protocol):
-    """Where a store keeps things, and what is there at one moment."""
+    """Where a store keeps its data, and how to copy it at one moment."""
 
     def store(self, compact_records: int) -> Store:
-        """The one that runs."""
+        """The store that runs."""
 
     def freeze(self, number: int) -> Callable[[], Store]:
-        """Another one, which has what is kept now."""
+        """Copies what is kept now; the result opens a store with it."""
 
 
 class Files:
-    """SQLite's: a crash is a copy of them."""
+    """SQLite's files: a crash is a copy of them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -65,7 +65,7 @@ class Files:
 
 
 class StillStore:
-    """Stands still between two calls while somebody copies what it keeps: a crash happens at one moment."""
+    """Holds still between two calls while its data is copied, because a crash happens at one moment."""
 
     durable = True
 
@@ -92,7 +92,7 @@ class StillStore:
 
 
 class NotingCommitter(Committer):
-    """Says when a decision was given to be recorded: by then the core has changed as a whole."""
+    """Reports each decision that it is given to record: by then the core has changed completely."""
 
     def __init__(self, store: StillStore, on_record: Callable[[int], None]) -> None:
         super().__init__(cast(Store, store), on_health=lambda healthy: None)
@@ -115,7 +115,7 @@ class CrashSchedule:
 
     def __init__(self, seed: int, place: str, ground: Ground) -> None:
         self._rng = random.Random(f"{place}-{seed}")  # noqa: S311 - must replay
-        # A thread of its own, because the committer's thread crashes too.
+        # A generator of its own, because the committer's thread draws from it too.
         self._crash_rng = random.Random(f"crash-{place}-{seed}")  # noqa: S311 - must replay
         self._place = place
         self._ground = ground
@@ -136,7 +136,7 @@ class CrashSchedule:
         self.crashes: list[Crash] = []
 
     async def run(self) -> int:
-        """How often the place was crashed at; Violation names the first crash that lost or invented something."""
+        """Returns how often it crashed at the place; Violation names the first crash that lost or invented anything."""
         opened = self._store.open(self._now)
         core = Core(self._config, now=self._now, wall_time=self._now, lease_floor=opened.lease_floor)
         core.recover(opened.batches, self._now)
@@ -159,14 +159,14 @@ class CrashSchedule:
             failpoints.hit, failpoints.armed = before
             self._store.close()
         at_the_place = len(self.crashes)
-        # One more after the end, when everything is recorded.
+        # One more crash at the end, when everything is recorded.
         self._crash()
         for crash in self.crashes:
             self._check(crash)
         return at_the_place
 
     def _hit(self, place: str) -> None:
-        """In whichever thread passes the place."""
+        """Called in the thread that passes the place."""
         if place != self._place or len(self.crashes) == MOST_CRASHES:
             return
         if not self.crashes or self._crash_rng.random() < CRASH_SHARE:
@@ -188,7 +188,7 @@ class CrashSchedule:
         self._shell.after_commit(partial(self._tell, self._committer._given))
 
     def _note(self, given: int) -> None:
-        """The state after a decision, by the number of records that were given until then."""
+        """Keeps the state after a decision, by the number of records that were given until then."""
         self._states[given] = _state(self._core)
 
     def _tell(self, given: int) -> None:
@@ -293,7 +293,7 @@ def _state(core: Core) -> State:
 
 
 def run_crashes(seed: int, place: str, folder: Path) -> int:
-    """Crashes of one schedule, each survived; the folder is left empty."""
+    """Runs one schedule and returns how many crashes it survived; the folder is removed afterwards."""
     folder.mkdir(parents=True)
     try:
         return crash_on(Files(folder), seed, place)
@@ -302,5 +302,5 @@ def run_crashes(seed: int, place: str, folder: Path) -> int:
 
 
 def crash_on(ground: Ground, seed: int, place: str) -> int:
-    """Crashes of one schedule, each survived."""
+    """Runs one schedule and returns how many crashes it survived."""
     return asyncio.run(CrashSchedule(seed, place, ground).run())

@@ -18,7 +18,7 @@ class Violation(AssertionError):
 
 
 class Books:
-    """An independent record of what was promised and what happened, kept over crashes of the scheduler."""
+    """An independent record of what was promised and what happened, kept across crashes of the scheduler."""
 
     def __init__(self, aging_seconds: float) -> None:
         self._aging = aging_seconds
@@ -44,7 +44,7 @@ class Books:
         self.promised.update(task_ids)
 
     def announce(self, notify: Notify) -> None:
-        """Outcomes that were released to watchers."""
+        """Takes outcomes that were released to watchers."""
         for task in notify.tasks:
             if task.task_id in self.announced:
                 raise Violation(f"{task.task_id} was announced twice")
@@ -57,7 +57,7 @@ class Books:
             self.announced[task.task_id] = (task.state, task.result)
 
     def give_out(self, leases: Iterable[LeaseName]) -> None:
-        """Leases that were sent to an actor; from then on older ones of the same task are void."""
+        """Takes leases that were sent to an actor; from then on older ones of the same task are void."""
         for lease in leases:
             if lease.lease_id <= self.newest_lease.get(lease.task_id, 0):
                 raise Violation(f"lease {lease.lease_id} of {lease.task_id} is not above the one before")
@@ -78,7 +78,7 @@ class Books:
         self._check_order(core, actor, action.tasks)
 
     def check_event(self, core: Core) -> None:
-        """After all actions of an event were seen."""
+        """Called after all actions of an event were seen."""
         self.events += 1
         self._highest_before = self._highest
         if not self.events % max(WHOLE_CHECK_EVERY, len(core.life.tasks) // 4):

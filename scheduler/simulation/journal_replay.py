@@ -1,7 +1,7 @@
-"""What a restart must give back: rebuilds a core from a journal beside the living one and names every difference.
+"""Checks what a restart must give back: rebuilds a core from the journal and names every difference from the live one.
 
-For tests and simulations. To be called between two events, when all that was decided is in the journal. What a restart
-may change is left out on purpose: a back-off ends with it, a lost lease cannot be reclaimed, measured speeds are gone.
+For tests and simulations. Called between two events, when every decision is in the journal. What a restart may change
+is left out on purpose: a back-off ends with it, a lost lease cannot be reclaimed, measured speeds are gone.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ SHOWN = 300
 
 
 def differences(core: Core, batches: Iterable[bytes], now: float) -> list[str]:
-    """One sentence each; `now` is on the core's own clock."""
+    """One sentence per difference; `now` is on the core's own clock."""
     copy = Core(core.config, now=now, wall_time=now + core.life.wall_offset)
     unreadable = copy.recover(batches, now)
     found = [f"the journal has something unreadable: {what}" for what in unreadable.described]
@@ -27,14 +27,14 @@ def differences(core: Core, batches: Iterable[bytes], now: float) -> list[str]:
 
 
 def standby_differences(core: Core, batches: Sequence[bytes], now: float) -> list[str]:
-    """The same for a scheduler that stood by since half of the journal was there, and takes over now."""
+    """The same for a scheduler that began to stand by at half of the journal, and takes over now."""
     copy = take_over(Core(core.config, now=now, wall_time=now + core.life.wall_offset), batches, now)
     return list(_compare(core, copy)) if copy is not None else ["the journal could not be followed"]
 
 
 def take_over(core: Core, batches: Sequence[bytes], now: float) -> Core | None:
-    """A core that followed the second half of a journal, and leads from now on; None when that half is not as it was
-    written, as in a snapshot."""
+    """A core that followed the second half of a journal, and leads from now on; None when that half cannot be followed,
+    as in a snapshot."""
     compactor, half = Compactor(), len(batches) // 2
     compactor.read_all(batches[:half])
     understudy = Understudy(core, compactor, now)
@@ -45,7 +45,7 @@ def take_over(core: Core, batches: Sequence[bytes], now: float) -> Core | None:
 
 
 def store_differences(core: Core, path: Path, now: float) -> list[str]:
-    """Against a store that the scheduler has closed."""
+    """The same for a store that the scheduler has closed."""
     store = SqliteStore(path)
     try:
         return differences(core, store.open(now + core.life.wall_offset).batches, now)
@@ -79,7 +79,7 @@ def _compare_tables(what: str, live: dict[str, Any], rebuilt: dict[str, Any], de
 
 
 def describe_task(task: Task) -> tuple[Any, ...]:
-    """What a restart must not change. A lost lease is kept only in memory, so that it can be given back."""
+    """What a restart must not change. A lost lease is kept only in memory, so that it can be reclaimed."""
     spec = (task.number, task.kind, task.priority, task.placement, task.submitter, task.max_attempts)
     if task.final:
         return *spec, task.state.name, task.attempts, task.result, task.failure, task.actor_id
@@ -95,7 +95,7 @@ def describe_actor(actor: Actor) -> tuple[Any, ...]:
 
 def _standings(core: Core) -> tuple[Any, ...]:
     strikes = core.sessions.quarantine.strikes
-    # What a node does in quarantine is not written down.
+    # Strikes in quarantine are not recorded.
     struck = [node_id for node_id in strikes.nodes if node_id not in strikes.quarantines]
     return (
         sorted((node_id, strikes.count(node_id)) for node_id in struck),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Load:
-    """Plans a whole schedule in advance, and answers to what becomes of it."""
+    """Plans a whole schedule in advance, and reacts to what becomes of it."""
 
     def __init__(self, world: World, rng: random.Random) -> None:
         self._world = world

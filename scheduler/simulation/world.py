@@ -82,7 +82,7 @@ class World:
         self._commit_planned = False
         self._disk_back_at = 0.0
         self._crash_uncommitted = False
-        # By actor: until when it may come back, which start of it, and the tasks by lease.
+        # By actor: until when it may come back, its incarnation, and its tasks by lease.
         self._live_leases: dict[str, tuple[float, int, dict[int, Task]]] = {}
         self.actors: list[SimulatedActor] = []
         self._boot()
@@ -117,7 +117,7 @@ class World:
     # The scheduler.
 
     def reachable(self) -> Core | None:
-        """The core, when it is there to be called."""
+        """The core, if it can be called now."""
         return self.core if self.now >= self._stalled_until else None
 
     def stall(self, seconds: float) -> None:
@@ -127,7 +127,7 @@ class World:
         self._crash_uncommitted = True
 
     def hang_disk(self, seconds: float, *, failing: bool) -> None:
-        """Nothing is committed for so long; the scheduler knows of it when the disk says so."""
+        """Commits nothing for `seconds`; the scheduler knows of it only if the disk reports errors (`failing`)."""
         self._disk_back_at = self.now + seconds
         if self.core is not None:
             self.core.life.first_leases_wait = failing
@@ -136,12 +136,12 @@ class World:
         self._wall_skew += seconds
 
     def _boot(self) -> None:
-        """A start, the first or after a crash, from what was committed."""
+        """Starts from what was committed, for the first time or after a crash."""
         self._starts += 1
         self._monotonic_base = self._rng.uniform(0.0, 1e6)
         opened = self._store.open(self._wall())
         batches = list(opened.batches)
-        # Every other time another scheduler had stood by.
+        # Every other start is a takeover by a standby.
         core: Core | None = None
         if self._starts % 2 == 0:
             core = take_over(self._new_core(opened.lease_floor), batches, self.monotonic())
@@ -168,7 +168,7 @@ class World:
         )
 
     def _note_live_leases(self, core: Core) -> None:
-        """What living actors hold or have finished, and the journal knows of, must not be run again."""
+        """Notes what living actors hold or have finished and the journal knows of: it must not run again."""
         until = self.now + self._config.leases.duration_seconds - 2 * self.options.tick_seconds
         self._live_leases = {}
         for actor in self.actors:
@@ -178,7 +178,7 @@ class World:
                 self._live_leases[actor.name] = (until, actor.incarnation, {key: known.leases[key] for key in kept})
 
     def _check_live_leases(self, actor: SimulatedActor, core: Core) -> None:
-        """After an actor came back to a scheduler that was restarted."""
+        """Called after an actor came back to a restarted scheduler."""
         until, incarnation, leases = self._live_leases.pop(actor.name, (0.0, 0, {}))
         if self.now > until or incarnation != actor.incarnation:
             return
@@ -189,7 +189,7 @@ class World:
         self.books.kept_leases += len(leases)
 
     def forgo_leases(self, actor: SimulatedActor) -> None:
-        """An operator may have taken them."""
+        """Forgets an actor's live leases: an operator may have taken them."""
         self._live_leases.pop(actor.name, None)
 
     def crash(self, commit_first: bool) -> None:
@@ -207,7 +207,7 @@ class World:
         self.after(self._rng.uniform(0.1, 10.0), self._boot)
 
     def _check_copy(self, core: Core) -> None:
-        """A core rebuilt from the journal knows what the living one knows."""
+        """Checks that a core rebuilt from the journal knows what the live one knows."""
         found = differences(core, self._store.open(self._wall()).batches, self.monotonic())
         if found:
             raise Violation("; ".join(found[:3]))
@@ -272,7 +272,7 @@ class World:
 
     def _assign(self, core: Core, action: Assign) -> None:
         self.books.check_order(core, action)
-        # The tasks go on changing.
+        # Copied, because the tasks go on changing.
         lease_ids = [task.lease_id for task in action.tasks]
 
         def send() -> None:
@@ -333,7 +333,7 @@ class World:
         return True
 
     def break_stream(self, actor: SimulatedActor) -> None:
-        """The actor knows at once; the scheduler after a while, or never when it is the one that died."""
+        """The actor knows at once; the scheduler after a while, or never if it is the one that died."""
         session = actor.session
         if not session:
             return

@@ -1,19 +1,19 @@
-"""Whether a store cannot be opened for want of space alone: that passes by itself, or by somebody who frees some."""
+"""Whether a store cannot be opened only because the disk is full, which passes once somebody frees space."""
 
 import errno
 import os
 from contextlib import suppress
 from pathlib import Path
 
-# Between two tries to open a store whose disk is full.
+# Time between two tries to open a store whose disk is full.
 RETRY_SECONDS = 1.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-# SQLite needs this much for the index of its log, and calls its absence an I/O error.
+# SQLite needs this much for the index of its log, and reports an I/O error without it.
 _LEAST_BYTES = 64 * 1024
 
 
 def is_full(error: OSError, path: Path) -> bool:
-    """`path` is the store's file, which may not be there yet; what is no file never has room."""
+    """`path` is the store's file, which may not exist yet; if it is anything but a file, space is not the problem."""
     if path.exists() and not path.is_file():
         return False
     if error.errno in _FULL:

@@ -1,4 +1,4 @@
-"""That a store's files are this process's alone, and still those that it opened."""
+"""Makes sure that a store's files belong to this process alone, and are still those that it opened."""
 
 import fcntl
 import os
@@ -17,13 +17,13 @@ class Custody:
         self._seen: dict[Path, tuple[tuple[int, int], int]] = {}
 
     def take_name(self) -> None:
-        """The lock file: it also keeps out a process that would create the database."""
+        """Locks the lock file, which also keeps out a process that would create the database."""
         lock = self._lock(self._path.with_name(self._path.name + ".lock"))
         os.ftruncate(lock, 0)
         os.write(lock, f"{os.getpid()}\n".encode())
 
     def take_file(self) -> None:
-        """The database. The descriptor stays open until the end: closing one drops SQLite's own locks."""
+        """Locks the database. The descriptor stays open until the end: closing one drops SQLite's own locks."""
         self._lock(self._path)
 
     def watch(self) -> None:

@@ -46,4 +46,4 @@ class MemoryStore:
         self._batches[:covered] = compactor.write(BATCH_BYTES)
 
     def close(self) -> None:
-        """Nothing to let go of; the next `open` finds everything."""
+        """Releases nothing; the next `open` finds everything."""

@@ -15,7 +15,7 @@ LATEST_START = (1 << 32) - (1 << 20)
 
 
 class Deposed(Unavailable):
-    """Another scheduler leads: nothing that this one decided since is kept or told."""
+    """Another scheduler leads: nothing that this one has decided since is kept or told."""
 
     default_reason = "NOT_LEADER"
 
@@ -27,9 +27,9 @@ class Opened(NamedTuple):
     lease_floor: int
     # Encoded batches, oldest first, each whole. To be read before the first append.
     batches: Iterator[bytes]
-    # What a standby has read already; the batches come after it.
+    # What a standby has already read; the batches come after it.
     warm: Compactor | None = None
-    # And has brought to life as far as it can; then there are no batches.
+    # The core that a standby has kept ready from it; then there are no batches.
     understudy: Understudy | None = None
 
 
@@ -38,7 +38,7 @@ class Store(Protocol):
 
     # False: what is appended is lost with the process, so nobody needs to wait for it.
     durable: bool
-    # Names what is remembered; to be asked once the batches were read. Another one when acknowledged records are gone.
+    # Identifies what is remembered; valid once the batches were read. Changes when acknowledged records are gone.
     identity: int
 
     def open(self, wall_time: float) -> Opened:
@@ -48,10 +48,10 @@ class Store(Protocol):
         """Keeps a batch; when this returns it is as durable as the store can make it. Raises OSError otherwise."""
 
     def renew_identity(self) -> None:
-        """After the batches were read: something acknowledged was not among them."""
+        """Called after the batches were read, if something acknowledged was not among them."""
 
     def check(self) -> None:
-        """OSError when what is appended now would be lost; cheap, and asked for now and then."""
+        """OSError when what is appended now would be lost; cheap, and called now and then."""
 
     def wants_compaction(self) -> bool:
         """Whether enough was appended since the last compaction."""
@@ -60,7 +60,7 @@ class Store(Protocol):
         """Compacts the journal in short steps, between which appends may go on."""
 
     def close(self) -> None:
-        """Lets go of the store."""
+        """Releases the store."""
 
 
 class SharedStore(Store, Protocol):
@@ -69,13 +69,13 @@ class SharedStore(Store, Protocol):
     lease_seconds: float
     # Address of the scheduler that led at the last look; empty = nobody did.
     leader: str
-    # Schedulers that stood by then, this one among them.
+    # Schedulers that stood by at the last look, including this one.
     standbys: int
-    # When that one's lease ends, by the monotonic clock, if it is not renewed.
+    # When the leader's lease ends unless it is renewed, by the monotonic clock.
     lapses_at: float
 
     def stand_by(self, wall_time: float) -> Opened | None:
-        """Reads on, and takes over when nobody leads; to be called again and again until then."""
+        """Reads on, and takes over when nobody leads; called again and again until then."""
 
     def trusted(self) -> bool:
         """Whether nobody else can lead yet. Does not block."""
@@ -93,8 +93,8 @@ def new_identity() -> int:
 
 
 def next_floor(last_lease: int, wall_time: float) -> int:
-    """Starts from the time, so that it also grows when a store was lost, and never below the last start.
+    """Follows the time, so that it grows even when a store was lost, and is always above the last start.
 
-    Lease ids have 64 bits on the wire; a clock beyond the year 2106 counts no further.
+    Lease ids have 64 bits on the wire; the time counts up to the year 2106.
     """
     return max(min(int(wall_time), LATEST_START), (last_lease // LEASES_PER_START) + 1) * LEASES_PER_START

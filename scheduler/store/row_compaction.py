@@ -1,4 +1,4 @@
-"""Compaction as every store with rows does it: a new snapshot beside the old one, one switch, then the deletions."""
+"""Compaction for every store with rows: a new snapshot beside the old one, one switch, then the deletions."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
@@ -21,7 +21,7 @@ class Place(NamedTuple):
 
 
 class Shelf(Protocol):
-    """Rows and parts of snapshots. Each call is whole or did nothing."""
+    """Rows and parts of snapshots. Each call takes effect whole or not at all."""
 
     def snapshot(self, place: Place) -> Iterator[bytes]: ...
 
@@ -39,7 +39,7 @@ class Shelf(Protocol):
 def shorten(
     shelf: Shelf, place: Place, covered: int, switched: Callable[[Place, Compactor, int], None]
 ) -> Iterator[None]:
-    """In short steps. `switched` hears of the snapshot that is valid from then on, and of its bytes."""
+    """Compacts in short steps. `switched` is told of the snapshot that is valid from then on, and its bytes."""
     _hit(failpoints.COMPACT_BEGIN)
     yield from _delete_old(shelf, place)
     generation, compactor = place.generation + 1, Compactor()
@@ -65,7 +65,7 @@ def shorten(
 
 
 def _delete_old(shelf: Shelf, place: Place) -> Iterator[None]:
-    """What the valid snapshot has made superfluous, and what a compaction that failed has left."""
+    """Deletes what the valid snapshot has replaced, and what a failed compaction has left."""
     for delete in (shelf.delete_old_rows, shelf.delete_old_parts):
         while delete(place):
             _hit(failpoints.COMPACT_DELETE)

@@ -1,4 +1,4 @@
-"""Makes a damaged store readable again, from all of it that can be read, and says what was left out.
+"""Makes a damaged store readable again from everything that can be read, and logs what was left out.
 
 The damaged files are kept beside the new ones. Only done when an operator asks for it (`store.repair`).
 """
@@ -30,7 +30,7 @@ PIECE_BYTES = 64
 
 
 def repair(path: Path, seen: Seen | None) -> bool:
-    """Whether it was necessary. The caller has the store's lock."""
+    """Returns whether a repair was necessary. The caller has the store's lock."""
     try:
         check(path, seen)
         return False
@@ -62,7 +62,7 @@ def repair(path: Path, seen: Seen | None) -> bool:
 
 
 def check(path: Path, seen: Seen | None) -> None:
-    """DamagedJournal unless everything can be read and nothing is missing that the witness saw."""
+    """DamagedJournal unless everything can be read and nothing that the witness saw is missing."""
     check_presence(path, seen)
     if not path.exists():
         return
@@ -117,12 +117,12 @@ class _Salvage:
         self._unreadable = unreadable
 
     def read_into(self, compactor: Compactor) -> int:
-        """The last row that is there."""
+        """Reads all that can be read; returns the last row."""
         if not self._path.exists() or not self._path.stat().st_size:
             return 0
         try:
             database = sqlite3.connect(self._path, isolation_level=None)
-            # Else SQLite refuses all of a file that is shorter than it says.
+            # Otherwise SQLite refuses the whole of a file that is shorter than its header says.
             database.execute("PRAGMA writable_schema = ON")
         except SQLITE_ERRORS as error:
             self._unreadable.add(f"all of {self._path}: {error}")
@@ -140,7 +140,7 @@ class _Salvage:
             database.close()
 
     def _place(self, database: sqlite3.Connection) -> Place:
-        """By the numbers if they are whole, else the newest snapshot that is there."""
+        """The place in the stored numbers if they are intact, else that of the newest snapshot."""
         try:
             return place_in(dict(database.execute("SELECT key, value FROM meta")), self._path)
         except (*SQLITE_ERRORS, DamagedJournal) as error:
@@ -169,7 +169,7 @@ class _Salvage:
             position += 1
 
     def _journal(self, database: sqlite3.Connection, first: int) -> Iterator[tuple[int, bytes]]:
-        # Rows that cannot be found may lie in a hole, or be none at all.
+        # Rows that cannot be found may be a hole in the journal, or lie beyond its end.
         expected, sought, why = first, 0, ""
         while sought < MOST_UNREADABLE_ROWS:
             try:
@@ -194,7 +194,7 @@ class _Salvage:
             self._unreadable.add(f"what follows journal row {expected - 1}{why}")
 
     def _batch(self, database: sqlite3.Connection, table: str, row: int, where: str) -> bytes:
-        """What was sealed; of a row that goes on in pages that are gone its beginning, for which no checksum speaks."""
+        """A row's content; only its beginning, which no checksum covers, if the rest is on pages that are gone."""
         with database.blobopen(table, "batch", row, readonly=True) as batch:
             try:
                 return unseal(batch.read(), where)
@@ -205,7 +205,7 @@ class _Salvage:
 
 
 def _part(database: sqlite3.Connection, generation: int, position: int) -> int | None:
-    """Its row, by the index or, when that is damaged, by looking through the table."""
+    """A part's row, found by the index or, if that is damaged, by scanning the table."""
     statement = "SELECT rowid FROM snapshot {} WHERE generation = ? AND position = ?"
     try:
         row = database.execute(statement.format(""), (generation, position)).fetchone()
@@ -215,7 +215,7 @@ def _part(database: sqlite3.Connection, generation: int, position: int) -> int |
 
 
 def _beginning(batch: sqlite3.Blob) -> bytes:
-    """As much of it as can be read."""
+    """As much of a batch as can be read."""
     read = bytearray()
     batch.seek(0)
     with suppress(*SQLITE_ERRORS):
@@ -232,7 +232,7 @@ def _write(path: Path, compactor: Compactor, last_id: int) -> None:
             for batch in compactor.write(SNAPSHOT_BATCH_BYTES):
                 tables.execute("INSERT INTO snapshot VALUES (1, ?, ?)", parts, seal(batch))
                 parts += 1
-            # Clients that were told of what is gone are to see that this is another memory.
+            # A new identity tells clients that acknowledged tasks may be gone.
             tables.set_place(Place(1, last_id, parts), identity=new_identity())
     finally:
         tables.close()

@@ -16,7 +16,7 @@ from .row_compaction import UNKNOWN_PARTS, Place
 FORMAT = 1
 BUSY_SECONDS = 5.0
 ROWS_PER_STEP = 64
-# SQLite's codes say more in their upper bytes.
+# SQLite's extended codes add detail in the upper bytes.
 _PRIMARY = 0xFF
 
 _SCHEMA = """
@@ -34,7 +34,7 @@ class Tables:
 
     def __init__(self, path: Path, synchronous: str = "full") -> None:
         self.path = path
-        # The committer's thread goes on with the connection that another thread opened; never both at once.
+        # The committer's thread takes over the connection that another thread opened; never both at once.
         self.database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS)
         try:
             with self.errors():
@@ -88,7 +88,7 @@ class Tables:
         self.execute("INSERT INTO snapshot VALUES (?, ?, ?)", generation, position, sealed)
 
     def delete_old_rows(self, place: Place) -> bool:
-        """Some that the snapshot covers; whether there were any."""
+        """Deletes some rows that the snapshot covers; returns whether there were any."""
         if self.row("SELECT 1 FROM journal WHERE id <= ? LIMIT 1", place.covered) is None:
             return False
         self.execute(
@@ -99,7 +99,7 @@ class Tables:
         return True
 
     def delete_old_parts(self, place: Place) -> bool:
-        """Some of other snapshots; whether there were any."""
+        """Deletes some parts of other snapshots; returns whether there were any."""
         if self.row("SELECT 1 FROM snapshot WHERE generation != ? LIMIT 1", place.generation) is None:
             return False
         self.execute(
@@ -126,7 +126,7 @@ class Tables:
             position += 1
 
     def journal(self, first: int, last: int | None = None) -> Iterator[bytes]:
-        """Rows from one on, up to another or all there are."""
+        """The rows from `first` to `last`, or all from `first` on."""
         expected = first
         while last is None or expected <= last:
             row = self.row("SELECT id, batch FROM journal WHERE id >= ? ORDER BY id LIMIT 1", expected)
@@ -140,14 +140,14 @@ class Tables:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """SQLite's errors in the words of the protocol."""
+        """Turns SQLite's errors into those of the protocol."""
         try:
             yield
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
                 raise OSError(errno.ENOSPC, str(error), str(self.path)) from error
             if error.sqlite_errorcode & _PRIMARY == sqlite3.SQLITE_ERROR and not self.database.in_transaction:
-                # The statements are right, so the tables are not: a column, a table or the file's version is another.
+                # The statements are right, so the tables are wrong: a column, a table or the file's version differs.
                 raise self._unusable(error) from error
             raise OSError(f"{self.path}: {error}") from error
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
@@ -174,7 +174,7 @@ class Tables:
 
 
 def place_in(numbers: Mapping[object, object], path: Path) -> Place:
-    """DamagedJournal when a number is none, or one was changed since they were written together."""
+    """DamagedJournal when a value is not a number, or was changed since they were written together."""
     generation, covered, parts = (
         _number(numbers.get(key, default), key, path)
         for key, default in (("generation", 0), ("covered", 0), ("parts", UNKNOWN_PARTS))
@@ -187,7 +187,7 @@ def place_in(numbers: Mapping[object, object], path: Path) -> Place:
 
 def _number(found: object, key: str, path: Path) -> int:
     if not isinstance(found, int):
-        raise _damaged(f"{path} is damaged: its {key} is no number", str(path))
+        raise _damaged(f"{path} is damaged: its {key} is not a number", str(path))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Where the servicers find the shell: nobody sits there while another scheduler leads, and callers are sent to it."""
+"""Where the servicers find the shell. While another scheduler leads there is none, and callers are redirected to it."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Between the contract's messages and the core's own types. Translates only: what is allowed is the core's to say."""
+"""Translates between the contract's messages and the core's own types. The core decides what is allowed."""
 
 import sys
 from collections.abc import Iterable
@@ -23,10 +23,10 @@ HIGHEST_PORT = 65_535
 
 
 def task_from_proto(spec: task_pb2.TaskSpec, submitter: str) -> Task:
-    """`submitter` stands in where the spec says nothing; the body is left to the caller."""
+    """`submitter` stands in if the spec names none; the body is left to the caller."""
     priority = spec.priority or NORMAL
     if priority < 0:
-        # An enum may be any number, and this one cannot even be encoded.
+        # An enum field may hold any number, and a negative one cannot even be encoded.
         limits.PRIORITY.check(priority, f'task "{spec.task_id[: limits.SHOWN]}"')
     return Task(
         spec.task_id,
@@ -44,7 +44,7 @@ def task_from_proto(spec: task_pb2.TaskSpec, submitter: str) -> Task:
 def hello_from_proto(request: fleet_pb.ConnectRequest, session: int) -> Hello:
     """Leases of results that come with the hello count as held: those results were never acknowledged."""
     hello = request.hello
-    # Counted before they are copied: the core looks at each again.
+    # Counted before they are copied; the core checks each of them.
     if hello.kinds:
         limits.KINDS.check(len(hello.kinds), "a hello")
     limits.LABELS.check(len(hello.labels), "a hello")
@@ -140,7 +140,7 @@ def duration(seconds: float) -> Duration:
 
 
 def timestamp(wall_time: float) -> Timestamp:
-    # A millisecond is all that one clock offset for many tasks is good for.
+    # One clock offset for many tasks is no more accurate than a millisecond.
     whole, millis = divmod(round(wall_time * 1000), 1000)
     return Timestamp(seconds=whole, nanos=millis * 1_000_000)
 

@@ -1,4 +1,4 @@
-"""Answers that only look at the core: lists, numbers, the trace."""
+"""Answers that only look at the core: lists, statistics, the trace."""
 
 import zlib
 from bisect import bisect_left
@@ -23,9 +23,9 @@ MAX_LOOKED_AT = 100_000
 # A finished task of the journal is decoded only when it is looked at, which costs this many times the work.
 COST_OF_OPENING = 20
 MAX_ACTORS = 100_000
-# Listed before others have their turn: less than a millisecond.
+# Actors listed before others get their turn: less than a millisecond of work.
 ACTORS_A_TURN = 50
-# An answer must fit into a message of 8 MiB, with room for what one more task or actor adds.
+# An answer must fit into a message of 8 MiB, with room for one more task or actor.
 MAX_ANSWER_BYTES = 3 * 1024 * 1024
 MAX_TASK_BYTES = 7 * 1024 * 1024
 LONGEST_TOKEN = 20
@@ -35,15 +35,15 @@ MAX_TRACE_SECONDS = 3600
 
 
 def list_tasks(core: Core, request: pb.ListTasksRequest, submitters: str = "") -> pb.ListTasksResponse:
-    """Newest first, of submitters that begin so; the page token is the number of the last task looked at.
+    """Newest first, of submitters that begin with `submitters`; the page token is the number of the last task seen.
 
-    A page that looks for rare tasks among very many may be short, so that the other callers need not wait for it.
+    A page may be short when it looks for rare tasks among very many, so that other callers need not wait for it.
     """
     size = _page_size(request.page_size) or DEFAULT_PAGE
     before = _number(request.page_token)
     states, kind, offset = frozenset[int](request.states), request.kind, core.life.wall_offset
     prefix = request.task_id_prefix
-    # How many there can be at most: whoever looks for the failed ones of many good tasks stops at the last of them.
+    # How many tasks can match at most: a search for the few that failed among very many stops at the last of them.
     left = sum(core.life.statistics.by_state[state] for state in states if state in _STATES)
     answer = pb.ListTasksResponse()
     looked_at = answer_bytes = 0
@@ -54,7 +54,7 @@ def list_tasks(core: Core, request: pb.ListTasksRequest, submitters: str = "") -
         if looked_at >= MAX_LOOKED_AT or len(answer.tasks) >= size or answer_bytes >= MAX_ANSWER_BYTES:
             answer.next_page_token = str(last.number) if last is not None else ""
             break
-        # The state first: it tells most apart, and costs least.
+        # The state first: it rules out most tasks, and is the cheapest test.
         if states and task.state not in states:
             looked_at += 1
             last = task
@@ -74,7 +74,7 @@ def list_tasks(core: Core, request: pb.ListTasksRequest, submitters: str = "") -
 
 
 def _before(tasks: dict[str, Task], number: int | None) -> Iterator[Task]:
-    """The newest first, of those below that number. They are kept in the order of their numbers."""
+    """Tasks below that number, newest first. They are kept in the order of their numbers."""
     if number is None:
         return reversed(tasks.values())
     # Copying the references is far cheaper than looking at each.
@@ -84,7 +84,7 @@ def _before(tasks: dict[str, Task], number: int | None) -> Iterator[Task]:
 
 
 def get_task(core: Core, task: Task) -> pb.GetTaskResponse:
-    """With payload and result, as far as they fit."""
+    """With the result, and with the payload if it fits."""
     message = task_to_proto(task, core.life.wall_offset, payload=True)
     if message.ByteSize() > MAX_TASK_BYTES:
         message.spec.ClearField("payload")
@@ -92,14 +92,14 @@ def get_task(core: Core, task: Task) -> pb.GetTaskResponse:
 
 
 def list_actors(core: Core, request: pb.ListActorsRequest) -> pb.ListActorsResponse:
-    """By their ids; the page token has the last one."""
+    """Ordered by id; the page token has the last one."""
     *_, answer = listing_actors(core, request)
     assert answer is not None
     return answer
 
 
 def listing_actors(core: Core, request: pb.ListActorsRequest) -> Iterator[pb.ListActorsResponse | None]:
-    """The same in turns, with the answer after the last: a thousand actors at once would hold up every stream."""
+    """The same in steps, with the answer after the last: a thousand actors at once would hold up every stream."""
     size = _page_size(request.page_size) or MAX_ACTORS
     states = frozenset[int](request.states)
     after = _last_actor(request.page_token)
@@ -123,7 +123,7 @@ def listing_actors(core: Core, request: pb.ListActorsRequest) -> Iterator[pb.Lis
 
 
 def commanded(core: Core, actors: Sequence[Actor]) -> pb.UpdateActorsResponse:
-    """As many of them as fit into an answer."""
+    """As many of the actors as fit into an answer."""
     answer, answer_bytes = pb.UpdateActorsResponse(), 0
     for actor in actors:
         message = actor_message(core, actor)
@@ -165,7 +165,7 @@ def statistics(core: Core, now: float) -> pb.GetStatisticsResponse:
 
 
 def attempts(core: Core, request: pb.GetTraceRequest, now: float) -> list[Attempt]:
-    """What the wanted trace shows."""
+    """The attempts that the requested trace shows."""
     seconds, most = request.seconds, request.max_attempts
     if seconds > MAX_TRACE_SECONDS:
         raise InvalidInput(f"seconds is {seconds}; it must be 0 to {MAX_TRACE_SECONDS}", reason="INVALID_WINDOW")
@@ -190,7 +190,7 @@ def _number(token: str) -> int | None:
 
 
 def _token(actor_id: str) -> str:
-    """With a checksum: any text could be the id of an actor that is gone."""
+    """Has a checksum, because any text could be the id of an actor that is gone."""
     return f"{zlib.crc32(actor_id.encode()):08x}-{actor_id}"
 
 

@@ -1,7 +1,7 @@
-"""The rows of the shared journal. Every write is one statement, which only the leader's epoch lets through.
+"""The rows of the shared journal. Every write is one statement, which takes effect only under the leader's epoch.
 
-FOR KEY SHARE lets the lease be renewed meanwhile, and waits only for a change of the epoch, which is a key: whoever
-takes over waits for the statement that is under way, and every later one of the old leader finds another epoch.
+FOR KEY SHARE lets the lease be renewed meanwhile, and conflicts only with a change of the epoch, which is a key: a
+takeover waits for the statement that is under way, and every later one of the old leader finds another epoch.
 """
 
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ from ..row_compaction import Place
 
 WRITE_SECONDS = 30.0
 READ_SECONDS = 30.0
-# Of one answer: so many rows, or fewer when they are large.
+# Rows per answer, fewer when they are large.
 _MOST_ROWS = 1000
 _MOST_BYTES = 8 << 20
 _ROWS_PER_DELETION = 2000
 
-# A row whose predecessor is gone says that the database went back behind what it had acknowledged.
+# If the row before is gone, the database went back behind what it had acknowledged.
 _APPEND = """INSERT INTO parlmesh.journal (id, epoch, batch) SELECT $3::bigint, $1::bigint, $4::bytea
     FROM parlmesh.leader WHERE leader.epoch = $1::bigint AND leader.holder = $2::text
     AND ($3 <= leader.covered + 1 OR EXISTS (SELECT FROM parlmesh.journal WHERE id = $3 - 1))
@@ -47,7 +47,7 @@ _JOURNAL = """SELECT id, batch FROM parlmesh.journal JOIN (
 
 
 class Claim(NamedTuple):
-    """What a leader writes under. The holder is of one term: epochs may come again in a database that went back."""
+    """What a leader writes under. The holder is unique to a term: epochs may repeat in a database that went back."""
 
     epoch: int
     holder: str
@@ -71,7 +71,7 @@ class Rows:
             self._explain(number)
 
     def settle(self, number: int, sealed: bytes) -> bool:
-        """Whether an append that seemed to fail was done, and is as durable as one that did not."""
+        """Whether an append that seemed to fail was done; it is then as durable as any other."""
         return self._write(_SETTLE, number, sealed) > 0
 
     def renew_identity(self, identity: int) -> None:
@@ -98,7 +98,7 @@ class Rows:
             yield unseal(rows[0][0], where)
 
     def journal(self, first: int, last: int | None = None) -> Iterator[bytes]:
-        """Rows from one on, up to another or all there are."""
+        """The rows from `first` to `last`, or all from `first` on."""
         expected = first
         while last is None or expected <= last:
             rows = self._fetch(_JOURNAL, expected, _MOST_ROWS, _MOST_BYTES)
@@ -121,7 +121,7 @@ class Rows:
     def _explain(self, number: int) -> None:
         mine = self._fetch("SELECT FROM parlmesh.leader WHERE epoch = $1 AND holder = $2", *self.claim)
         if not mine:
-            raise Deposed(f"another scheduler leads {self._where} since epoch {self.claim.epoch}")
+            raise Deposed(f"another scheduler has led {self._where} since epoch {self.claim.epoch}")
         raise DamagedJournal(
             f"{self._where} has lost journal row {number - 1}, which was acknowledged: perhaps it failed over to a "
             "standby that was behind",
@@ -130,10 +130,10 @@ class Rows:
 
     def _write_fenced(self, statement: str, *values: object) -> None:
         if not self._write(statement, *values):
-            raise Deposed(f"another scheduler leads {self._where} since epoch {self.claim.epoch}")
+            raise Deposed(f"another scheduler has led {self._where} since epoch {self.claim.epoch}")
 
     def _write(self, statement: str, *values: object) -> int:
-        """How many rows."""
+        """Returns how many rows were written."""
         status = self._lane.run(lambda connection: connection.execute(statement, *self.claim, *values), WRITE_SECONDS)
         return int(str(status).rpartition(" ")[2])
 

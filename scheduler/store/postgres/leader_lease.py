@@ -1,6 +1,6 @@
 """Who leads: a lease in one row, counted by the database's clock, renewed in a thread of its own.
 
-The lease says when others may take over; that an old leader writes nothing is the epoch's work, not the lease's.
+The lease says when others may take over; the epoch, not the lease, keeps an old leader from writing.
 """
 
 import secrets
@@ -19,7 +19,7 @@ from .journal_rows import Claim
 log = get_logger("parlmesh.scheduler")
 
 RENEWALS_PER_LEASE = 4
-# Trusted for so much of a lease: clocks of two machines do not run at quite the same speed.
+# The share of a lease for which it is trusted: clocks of two machines do not run at quite the same speed.
 TRUSTED_SHARE = 0.95
 
 _TAKE = """UPDATE parlmesh.leader SET epoch = epoch + 1, holder = $1, address = $2,
@@ -28,7 +28,7 @@ _TAKE = """UPDATE parlmesh.leader SET epoch = epoch + 1, holder = $1, address = 
 _RENEW = """UPDATE parlmesh.leader SET until = clock_timestamp() + make_interval(secs => $3)
     WHERE epoch = $1 AND holder = $2"""
 _RELEASE = "UPDATE parlmesh.leader SET until = clock_timestamp() WHERE epoch = $1 AND holder = $2"
-# Whoever is connected under such a name and is not the leader stands by; names are cut by the database.
+# A session with such a name is a standby's unless it is the leader's; the database cuts long names.
 SESSION = "parlmesh-scheduler "
 _LOOK = f"""SELECT address, until < clock_timestamp() AS lapsed, identity, covered,
     extract(epoch FROM until)::float8 - extract(epoch FROM clock_timestamp())::float8 AS remaining,
@@ -54,7 +54,7 @@ class Seen(NamedTuple):
     covered: int
     standbys: int
     remaining: float
-    """Seconds of the lease, by the database's clock."""
+    """Seconds left of the lease, by the database's clock."""
 
 
 def boot_clock() -> float:
@@ -83,7 +83,7 @@ class Leadership:
         return Seen(row["address"], row["lapsed"], row["identity"], row["covered"], row["standbys"], row["remaining"])
 
     def take(self, wall_time: float) -> Taken | None:
-        """None while another has it."""
+        """Takes the lease; None while another scheduler has it."""
         holder, start = secrets.token_hex(16), self._clock()
 
         async def take(connection: Any) -> Any:

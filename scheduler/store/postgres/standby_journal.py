@@ -12,25 +12,25 @@ from .journal_rows import Rows
 
 
 class Follower:
-    """Reads on from where it was. Begins anew when the leader has deleted what it had not read."""
+    """Reads on from where it was. Starts over when the leader has deleted rows that it had not read."""
 
     def __init__(self, rows: Rows, new_core: Callable[[], Core] | None, clock: Callable[[], float]) -> None:
         self._rows = rows
         self._new_core = new_core
         self._clock = clock
         self.compactor = Compactor()
-        # Once all that was there has been read.
+        # Set once all rows that were there have been read.
         self.understudy: Understudy | None = None
         self.place = Place(0, 0, 0)
         self.last_id = 0
-        # Since the place.
+        # Records read since the snapshot.
         self.records = 0
-        # Rows that this standby had read are not in the database any more.
+        # Whether rows that this standby had read are no longer in the database.
         self.lost = False
         self._begun = False
 
     def follow(self, covered: int) -> None:
-        """All that is there now. `covered` is how far the leader's snapshot goes."""
+        """Reads all that is there now. `covered` is how far the leader's snapshot goes."""
         if not self._begun or (covered > self.last_id and not self._rows.has(self.last_id + 1)):
             self._begin()
         elif self.last_id > covered and not self._rows.has(self.last_id):
@@ -49,7 +49,7 @@ class Follower:
             for batch in self._rows.snapshot(self.place):
                 self.compactor.read(batch)
         except DamagedJournal:
-            # The leader may have compacted meanwhile: then there is another place.
+            # The leader may have compacted meanwhile; the place has changed then.
             if self._rows.place() == self.place:
                 raise
             return

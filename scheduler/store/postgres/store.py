@@ -1,4 +1,4 @@
-"""The shared journal behind the Store protocol: dense rows under an epoch, a lease, and a warm memory beforehand."""
+"""The shared journal behind the Store protocol: dense rows under an epoch, a lease, and a standby's warm memory."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -55,10 +55,10 @@ class PostgresStore:
         self._checked = False
         self._place = Place()
         self._last_id = 0
-        # An append failed and may have been done.
+        # Whether an append failed that may have been done.
         self._doubtful = False
         self._new_records = 0
-        # Of this term; who takes over counts anew.
+        # In this term; a new leader starts from 0.
         self._new_bytes = 0
         self._live_tasks = self._live_bytes = 0
         self._compact_after = float("-inf")
@@ -81,7 +81,7 @@ class PostgresStore:
         return Opened(taken.starts * LEASES_PER_START, self._read_all())
 
     def stand_by(self, wall_time: float) -> Opened | None:
-        """Reads on, and takes over when nobody leads; to be called again and again until then."""
+        """Reads on, and takes over when nobody leads; called again and again until then."""
         self._check_schema()
         follower = self._follower
         if follower is None:
@@ -114,7 +114,7 @@ class PostgresStore:
             try:
                 self._rows.append(number, sealed)
             except DamagedJournal:
-                # Whoever starts from what is left is another memory, and clients send again what it lacks.
+                # With a new identity, clients send again what the remaining journal lacks.
                 self._rows.renew_identity(new_identity())
                 raise
         self._doubtful = False
@@ -128,7 +128,7 @@ class PostgresStore:
         self.identity = identity
 
     def check(self) -> None:
-        """Whether the database answers; who leads is the keeper's to know."""
+        """OSError unless the database answers; the keeper watches who leads."""
         self._rows.place()
 
     def wants_compaction(self) -> bool:
@@ -138,7 +138,7 @@ class PostgresStore:
 
     def compact(self) -> Iterator[None]:
         self._compact_after = self._clock() + RETRY_SECONDS
-        # As the database has it: a switch whose answer was lost counts.
+        # Read from the database, because a switch whose answer was lost counts too.
         self._place = self._rows.place()
         pending, pending_bytes = self._new_records, self._new_bytes
 
