@@ -13,5 +13,5 @@ def caller() -> Identity:
 
 
 def set_caller(identity: Identity) -> None:
-    """For the gate in front of the servicers alone."""
+    """Only for the gate in front of the servicers."""
     _caller.set(identity)

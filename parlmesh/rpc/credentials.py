@@ -76,7 +76,7 @@ def bearer_for(address: str, security: SecurityConfig, now: Callable[[], float] 
     if token is not None:
         if security.ca is None and not is_loopback(host):
             raise ConfigError(
-                f"a token would travel readable to {address}: set security.ca to use TLS", reason="SECURITY"
+                f"the token would be sent unencrypted to {address}: set security.ca to use TLS", reason="SECURITY"
             )
         return _token_bearer(token, security.token_file)
     if security.certificate is None or security.key is None:
@@ -100,7 +100,7 @@ def bearer_for(address: str, security: SecurityConfig, now: Callable[[], float] 
             try:
                 signer.renew(read_certificates(certificate), read_pair(certificate, key).key)
             except ConfigError as error:
-                # In the middle of a renewal the two may not belong together; the change of the other file comes next.
+                # In the middle of a renewal the two may not match yet; the other file changes next.
                 log.warning("certificate_refused", why=error.message)
         return signer.assertion(service)
 
@@ -108,7 +108,7 @@ def bearer_for(address: str, security: SecurityConfig, now: Callable[[], float] 
 
 
 def _token_bearer(token: str, file: Path | None) -> Bearer:
-    """The token; that of a file is read again when the file changes."""
+    """Sends the token; a token file is read again when it changes."""
     if file is None:
         return lambda service: token
     watched = WatchedFiles([file], time.monotonic)
@@ -126,7 +126,7 @@ def _token_bearer(token: str, file: Path | None) -> Bearer:
 
 
 def check_files(security: SecurityConfig) -> None:
-    """grpc finds a wrong file only in the handshake, and says nothing of it; this says which."""
+    """Names a wrong file; grpc would find it only in the handshake, and not report it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     for file in (security.ca, security.certificate, security.key):
         if file is not None:

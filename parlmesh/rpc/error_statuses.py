@@ -51,7 +51,7 @@ EXIT_CONFIGURATION = 2
 EXIT_CANNOT_LISTEN = 3
 EXIT_SECURITY = 4
 EXIT_TRY_AGAIN = 75
-"""What sysexits calls a failure that another try may not meet."""
+"""EX_TEMPFAIL of sysexits: another try may succeed."""
 
 _EXIT_BY_REASON = {"CANNOT_LISTEN": EXIT_CANNOT_LISTEN, "SECURITY": EXIT_SECURITY}
 _EXIT_BY_ERROR: Mapping[type[FleetError], int] = {
@@ -62,8 +62,8 @@ _EXIT_BY_ERROR: Mapping[type[FleetError], int] = {
     FleetError: EXIT_OTHER,
 }
 
-# What a grpc.aio client makes of a write that fails because the RPC has ended: the server's own status, which may have
-# arrived before, is overwritten (grpc issue 36066). Nothing is known but that another try is in order.
+# What a grpc.aio client reports when a write fails because the RPC has ended: it overwrites the server's own status,
+# even one that has arrived (grpc issue 36066). All that is known then is that another try is in order.
 _LOST_STATUS = "Internal error from Core"
 
 # Trailers share 8 KiB; percent and base64 encoding can make text four times as long.
@@ -77,7 +77,7 @@ def status_code(error: FleetError) -> grpc.StatusCode:
 
 
 def exit_code(error: FleetError) -> int:
-    """What a process that ends with this error returns."""
+    """The exit code of a process that ends with this error."""
     if error.reason in _EXIT_BY_REASON:
         return _EXIT_BY_REASON[error.reason]
     return next(_EXIT_BY_ERROR[kind] for kind in type(error).__mro__ if kind in _EXIT_BY_ERROR)
@@ -146,7 +146,7 @@ def says_its_reason(error: grpc.aio.AioRpcError) -> bool:
 
 
 def fleet_error_in(error: BaseException) -> FleetError | None:
-    """The error itself, or the first of a group that holds nothing else (as task groups raise it)."""
+    """The error itself, or the first of a group that holds only such errors (as task groups raise them)."""
     if isinstance(error, FleetError):
         return error
     if isinstance(error, BaseExceptionGroup):

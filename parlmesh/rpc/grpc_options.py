@@ -24,20 +24,21 @@ def server_options(max_message_bytes: int, *, answers_strangers: bool = False) -
         ("grpc.http2.min_ping_interval_without_data_ms", SERVER_LEAST_PING_SECONDS * 1000),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", SERVER_LEAST_PING_SECONDS * 1000),
         ("grpc.http2.max_pings_without_data", 0),
-        # What one stream may have on its way. Left to grpc it grows with the link's speed, for every sender at once:
-        # decision 0011 has what that costs. gRPC reads it whether the event loop comes to refuse the call or not, so
-        # where strangers may call it is small: a message that is asked for widens it for itself (decision 0020).
+        # What one stream may have in flight. By default it grows with the link's speed, for every sender at once:
+        # decision 0011 has what that costs. gRPC reads that much before the event loop can refuse the call, so it is
+        # small where strangers may call: a message that is asked for widens it for itself (decision 0020).
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", STRANGERS_STREAM_WINDOW_BYTES if answers_strangers else STREAM_WINDOW_BYTES),
-        # Headers are kept until the call is refused. gRPC would refuse by chance from here to twice as much.
+        # Headers are kept until the call is refused. With the first limit alone, gRPC would refuse at random between
+        # it and twice as much.
         ("grpc.max_metadata_size", MOST_METADATA_BYTES),
         ("grpc.absolute_max_metadata_size", MOST_METADATA_BYTES),
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.max_send_message_length", max_message_bytes),
-        # A client keeps what is more than this to itself until a stream of its own has ended.
+        # A client holds back further streams until one of its own has ended.
         ("grpc.max_concurrent_streams", MOST_STREAMS_PER_CONNECTION),
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
-        # Connections without a call; a client of ours comes back by itself when it has one.
+        # For connections without a call; our clients reconnect by themselves when they have one.
         ("grpc.max_connection_idle_ms", IDLE_CONNECTION_SECONDS * 1000),
     ]
 

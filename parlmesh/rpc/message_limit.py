@@ -5,18 +5,18 @@ from typing import Any
 
 KEY = "parlmesh-message-bytes"
 MOST_MESSAGE_BYTES = 1 << 30
-"""What a client takes and sends that wants no other limit."""
+"""The limit of a client that wants no other."""
 UNTOLD_MESSAGE_BYTES = 8 << 20
-"""What a server takes that does not say."""
+"""Assumed of a server that does not say its limit."""
 
 
 def message_limit_metadata(message_bytes: int) -> tuple[tuple[str, str], ...]:
-    """To be sent by the server when it opens a stream."""
+    """Sent by the server when it opens a stream."""
     return ((KEY, str(message_bytes)),)
 
 
 def told_message_bytes(metadata: Iterable[Any] | None) -> int:
-    """The server's word; 0 when it has none."""
+    """The server's limit; 0 when it sent none."""
     for key, value in metadata or ():
         if key == KEY and isinstance(value, str) and value.isascii() and value.isdigit():
             return int(value)

@@ -53,18 +53,18 @@ def _only(error: BaseException) -> BaseException:
 
 
 def _of_a_path(error: BaseException) -> str:
-    """What a folder, disk or file of the operator's refuses; a traceback would tell nothing more. Empty = a defect."""
+    """A sentence about the operator's folder, disk or file, where a traceback would tell no more. Empty = a defect."""
     error = _only(error)
     if not isinstance(error, OSError):
         return ""
     if error.filename is not None:
         return f"{error.filename}: {error.strerror}"
-    # Whoever raised it had a sentence, as stores do, instead of a number.
+    # Raised with a sentence instead of a number, as stores do.
     return str(error) if error.errno is None else ""
 
 
 def keep_files_private() -> None:
-    """What this process writes from now on others cannot read, whatever it was started with: 0640, folders 0750."""
+    """Keeps others from reading what this process writes, whatever umask it was started with: 0640, folders 0750."""
     os.umask(os.umask(0o077) | 0o027)
 
 

@@ -8,11 +8,11 @@ T = TypeVar("T")
 
 
 async def together(*coroutines: Coroutine[Any, Any, None]) -> None:
-    """Returns when all have ended. When one fails the others are cancelled, and the errors are raised as a group.
+    """Returns when all have ended. When one fails, the others are cancelled and the errors are raised as a group.
 
-    For a task that lives on after a failure, where a task group by itself does harm before Python 3.13 (cpython
-    gh-116720): one that fails while its block is left does not take back the cancellation by which it woke the task,
-    so that a later `asyncio.timeout` there raises CancelledError instead of TimeoutError; and a failure swallows a
+    For a task that lives on after a failure. A bare task group harms such a task before Python 3.13 (cpython
+    gh-116720). A group that fails while its block is being left does not take back the cancellation that woke the
+    task, so that a later `asyncio.timeout` raises CancelledError instead of TimeoutError. And a failure swallows a
     cancellation from outside that comes with it, so that a cancelled loop would try again.
     """
     task = asyncio.current_task()
@@ -21,7 +21,7 @@ async def together(*coroutines: Coroutine[Any, Any, None]) -> None:
     try:
         async with asyncio.TaskGroup() as group:
             members = [group.create_task(coroutine) for coroutine in coroutines]
-            # Waited for inside the block, because for a task that is inside the group takes its cancellation back.
+            # Waited for inside the block: for a task that is still inside, the group takes its cancellation back.
             await asyncio.wait(members)
     except BaseExceptionGroup:
         if task.cancelling() > cancellations:
@@ -30,7 +30,7 @@ async def together(*coroutines: Coroutine[Any, Any, None]) -> None:
 
 
 async def first_of(*awaitables: Awaitable[T]) -> T:
-    """The result of whichever ends first, or of the first named when several do; the others are cancelled and have
+    """The result of the one that ends first, or of the first named when several do; the others are cancelled and have
     ended when this returns."""
     tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
     try:

@@ -1,4 +1,4 @@
-"""Messages that are one stretch of bytes: a hand codec, since protobuf would copy every chunk once more."""
+"""Messages that are one run of bytes, coded by hand because protobuf would copy every chunk once more."""
 
 from parlmesh.wire.varint import read_varint, varint
 
@@ -18,7 +18,7 @@ def chunk_to_wire(tag: bytes, data: bytes | memoryview) -> bytes:
 def part_to_wire(header: bytes, data: bytes | memoryview) -> bytes:
     """An encoded SubmitUpdatesRequest of one part: an encoded SubmitUpdateRequest with its header, or b"", and data.
 
-    Several of them one after another are one message too.
+    Several of them joined together are one message too.
     """
     size = varint(len(data))
     length = len(header) + len(UPDATE_DATA) + len(size) + len(data)

@@ -6,7 +6,7 @@ NANOSECONDS = 1_000_000_000
 
 
 def duration_bytes(seconds: float) -> bytes:
-    """The message; not negative."""
+    """The message for seconds that are not negative."""
     nanos = int(seconds * NANOSECONDS)
     if nanos < 1 << 14:
         return b"\x10" + SMALL[nanos] if nanos else b""
@@ -17,7 +17,7 @@ def duration_bytes(seconds: float) -> bytes:
 
 
 def short_seconds(data: bytes) -> float:
-    """A message of less than a second; -1 for any other."""
+    """The seconds in a message of less than one; -1 for any other."""
     if not data:
         return 0.0
     if data[0] != 0x10:

@@ -28,14 +28,14 @@ _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 _DATA = pb.Tensor.DESCRIPTOR.fields_by_name["data"].number
 _PADDING = pb.Tensor.DESCRIPTOR.fields_by_name["padding"].number
 _ALIGNMENT = 8
-# The kinds of fields that protobuf has.
+# Protobuf's kinds of fields.
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _LONGEST_KEPT_HEAD = 512
 
 
 @dataclass(frozen=True, slots=True)
 class TensorLimits:
-    """What a receiver takes; anything larger is refused before it is allocated."""
+    """What a receiver accepts; anything larger is refused before it is allocated."""
 
     max_bytes: int = 64 << 20
     max_tensors: int = 256
@@ -48,7 +48,7 @@ _REFERENCE_LIMITS = TensorLimits(max_bytes=1 << 40)
 
 
 def tensor_to_proto(name: str, array: Array | Reference) -> pb.Tensor:
-    """InvalidInput when the element type has no place on the wire."""
+    """InvalidInput for an element type that the wire does not have."""
     if isinstance(array, Reference):
         return pb.Tensor(name=name, dtype=_code(_known(name, array.dtype)), shape=array.shape, blob=array.name)
     array = _wire_form(name, array)
@@ -56,9 +56,9 @@ def tensor_to_proto(name: str, array: Array | Reference) -> pb.Tensor:
 
 
 def tensor_to_parts(field: int, name: str, array: Array, position: int) -> tuple[bytes, memoryview]:
-    """A tensor as the field of another message: all that comes before its elements, and the elements, not copied.
+    """A tensor as the field of another message: everything before its elements, and the elements, not copied.
 
-    The field begins at `position` of the whole message, and is padded so that its elements are aligned there.
+    The field begins at `position` in the whole message, and is padded so that its elements are aligned there.
     """
     array = _wire_form(name, array)
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
@@ -74,8 +74,8 @@ def field_head(number: int, length: int) -> bytes:
 
 
 def take_out(message: bytes | memoryview, number: int) -> tuple[bytes, list[memoryview]]:
-    """The message without its length-delimited fields of this number, and those fields, as views: large ones are not
-    copied when the rest is parsed."""
+    """The message without its length-delimited fields of this number, and those fields as views, so that large ones are
+    not copied when the rest is parsed."""
     try:
         return _divide(memoryview(message), number)
     except ValueError:
@@ -118,7 +118,7 @@ def _divide(view: memoryview, number: int) -> tuple[bytes, list[memoryview]]:
 def _head(field: int, name: str, dtype: np.dtype, shape: tuple[int, ...], size: int, padding: int) -> bytes:
     head = pb.Tensor(name=name, dtype=_code(dtype), shape=shape).SerializeToString()
     if padding:
-        # Its own head takes two bytes; one byte alone is padded as nine.
+        # The padding's own head takes two bytes, so one missing byte is padded as nine.
         head += field_head(_PADDING, (padding - 2) % _ALIGNMENT) + bytes((padding - 2) % _ALIGNMENT)
     head += field_head(_DATA, size)
     return field_head(field, len(head) + size) + head
@@ -151,18 +151,18 @@ def reference_from_proto(tensor: pb.Tensor) -> Reference:
 
 
 def tensor_from_bytes(message: memoryview, limits: TensorLimits = DEFAULT_LIMITS) -> tuple[str, Array]:
-    """Name and elements of a serialised tensor, not copied where they lie as numpy wants them."""
+    """Name and elements of a serialised tensor; the elements are not copied if they are aligned."""
     head, found = take_out(message, _DATA)
     tensor = _kept_head(head) if len(head) <= _LONGEST_KEPT_HEAD else pb.Tensor.FromString(head)
     if tensor.blob:
         return tensor.name, tensor_from_proto(tensor, limits)
     dtype, shape, expected = _layout(tensor, limits)
-    # Of a field that is there several times the last counts.
+    # If a field occurs several times, the last one counts.
     data = found[-1] if found else memoryview(b"")
     return tensor.name, _elements(tensor.name, data, dtype, shape, expected)
 
 
-# The columns of a run have the same names, types and shapes from trajectory to trajectory. Nobody changes what is kept.
+# The columns of a run have the same names, types and shapes from trajectory to trajectory. Kept heads never change.
 @lru_cache(maxsize=1024)
 def _kept_head(head: bytes) -> pb.Tensor:
     return pb.Tensor.FromString(head)
@@ -178,7 +178,7 @@ def tensor_from_proto(
             raise InvalidInput(text, reason="TENSOR_BLOB", tensor=tensor.name)
         return load(reference_from_proto(tensor))
     dtype, shape, expected = _layout(tensor, limits)
-    # Asked for once: the message makes another copy every time.
+    # Read once: the message makes another copy every time.
     return _elements(tensor.name, tensor.data, dtype, shape, expected)
 
 
@@ -219,7 +219,7 @@ def _layout(tensor: pb.Tensor, limits: TensorLimits) -> tuple[np.dtype, tuple[in
         )
     # Python's integers do not overflow, so an absurd shape is refused and never wraps round.
     expected = math.prod(shape) * dtype.itemsize
-    # A dimension of 0 does not excuse the others: numpy takes no shape whose other dimensions are too many.
+    # A dimension of 0 does not excuse the others: numpy refuses a shape whose other dimensions are too large.
     needed = expected or math.prod(size or 1 for size in shape) * dtype.itemsize
     if needed > limits.max_bytes:
         raise ResourceExhausted(
@@ -241,7 +241,7 @@ def tensors_from_proto(
 
 
 def tensors_from_bytes(messages: Iterable[memoryview], limits: TensorLimits = DEFAULT_LIMITS) -> dict[str, Array]:
-    """The same of serialised tensors."""
+    """The same for serialised tensors."""
     return _by_name(((*tensor_from_bytes(each, limits), False) for each in messages), limits)
 
 
@@ -252,7 +252,7 @@ def _by_name(tensors: Iterable[tuple[str, Array, bool]], limits: TensorLimits) -
         if len(found) == limits.max_tensors:
             raise ResourceExhausted(f"more than {limits.max_tensors} tensors in one message", reason="TENSOR_COUNT")
         if name in found:
-            raise InvalidInput(f"tensor {name} is there twice", reason="TENSOR_NAME", tensor=name)
+            raise InvalidInput(f"tensor {name} appears twice", reason="TENSOR_NAME", tensor=name)
         found[name] = array
         total += 0 if is_blob else array.nbytes
         if total > limits.max_bytes:

@@ -1,12 +1,12 @@
-"""Protobuf's variable-length numbers. They are written from tables: every task and every lease passes here."""
+"""Protobuf's variable-length numbers, written from tables because every task and every lease passes here."""
 
 SMALL_NUMBERS = 1 << 14
 SMALL = [bytes((number,)) for number in range(1 << 7)] + [
     bytes((low | 0x80, high)) for high in range(1, 1 << 7) for low in range(1 << 7)
 ]
-"""The varint of each number below SMALL_NUMBERS, for those who know theirs to be one."""
+"""The varint of each number below SMALL_NUMBERS, for callers that know theirs is one."""
 LOW = [bytes((low | 0x80, high | 0x80)) for high in range(1 << 7) for low in range(1 << 7)]
-"""The lowest 14 bits of a larger number, with a sign that more follow."""
+"""The lowest 14 bits of a larger number, marked as continued."""
 
 _LONGEST_BITS = 70
 
@@ -31,7 +31,7 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """The number at a position, and the position after it; ValueError when it does not end in time."""
+    """The number at a position, and the position after it; ValueError if it is cut off or too long."""
     value = shift = 0
     try:
         while shift < _LONGEST_BITS:

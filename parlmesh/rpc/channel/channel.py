@@ -27,9 +27,9 @@ def open_channel(
 ) -> grpc.aio.Channel:
     """A channel with the fleet's keepalive; connects on first use and reconnects by itself.
 
-    Several addresses with commas between them, or all that DNS has for the name in `dns:host:port`, are of servers of
-    which one leads: calls go to that one.
-    What a message may hold is the server's to limit (`listen.max_message_bytes`), unless the caller wants less.
+    Several addresses separated by commas, or all that DNS has for the name in `dns:host:port`, belong to servers of
+    which one leads; calls go to the leader.
+    The server limits the size of messages (`listen.max_message_bytes`), unless the caller wants less.
     """
     addresses = split_addresses(address)
     for each in addresses:
@@ -38,7 +38,7 @@ def open_channel(
     if len(addresses) > 1 or names:
         plain = [each for each in addresses if name_in(each) is None]
         for name in names:
-            # What cannot be used is said now, and not when the name is looked up.
+            # Credentials that cannot be used fail now, not when the name is looked up.
             bearer_for(name.authority, security)
             channel_credentials(security)
         named = {name: partial(_open, security, max_message_bytes, name.authority) for name in names}

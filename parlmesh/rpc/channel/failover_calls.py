@@ -31,13 +31,13 @@ class Opened(Protocol):
 
 
 def refused(details: str) -> grpc.aio.AioRpcError:
-    """What a server that is away would be."""
+    """The error that a server that is away would cause."""
     nothing = grpc.aio.Metadata()
     return grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, details=details)
 
 
 class LeaderCall:
-    """One call to whoever leads."""
+    """One call to the leader."""
 
     def __init__(
         self,
@@ -53,12 +53,12 @@ class LeaderCall:
         self._opening = asyncio.Lock()
         self._moved_to = ""
         self._cancelled = False
-        # The server said that it does not lead.
+        # Whether the server said that it does not lead.
         self._misdirected = False
         self.index: int | None = None
 
     def move(self, address: str) -> None:
-        """Another server leads: whoever waits for this one is told so."""
+        """Ends the call because another server leads."""
         self._moved_to = address
         if self._call is not None:
             self._call.cancel()
@@ -101,7 +101,7 @@ class LeaderCall:
         self._call.add_done_callback(lambda _: self._leaders.leave(self))
 
     async def _guarded(self, operate: Callable[[Any], Awaitable[T]]) -> T:
-        """A call that was ended for another leader is a broken connection, and no cancellation."""
+        """Reports a call that ended for another leader as a broken connection, not as a cancellation."""
         try:
             return await operate(await self._opened())
         except asyncio.CancelledError:
@@ -116,7 +116,7 @@ class LeaderCall:
 
 
 class UnaryCall(LeaderCall):
-    """One message each way. A server that says that it does not lead has done nothing: the leader is asked instead."""
+    """One message each way. A server that says it does not lead has done nothing, so the leader is asked instead."""
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self._answer().__await__()
@@ -130,7 +130,7 @@ class UnaryCall(LeaderCall):
             except grpc.aio.AioRpcError:
                 if not self._misdirected or (deadline is not None and loop.time() >= deadline):
                     raise
-            # Whoever says that it serves and does not lead is about to notice.
+            # A server that reports SERVING and does not lead is about to notice.
             await asyncio.sleep(0.05)
             if deadline is not None:
                 self._options["timeout"] = max(0.0, deadline - loop.time())

@@ -20,11 +20,11 @@ from .names import SCHEME, Name
 
 _WATCH = "/grpc.health.v1.Health/Watch"
 _CHECK = "/grpc.health.v1.Health/Check"
-# HealthCheckResponse{status: SERVING}; the SDK does without the package that has the message.
+# HealthCheckResponse{status: SERVING}; the SDK does not depend on the package that has the message.
 _SERVING = b"\x08\x01"
 _CHECK_SECONDS = 2.0
 _WAIT_SECONDS = 10.0
-"""Longest wait for a leader of a call without a deadline."""
+"""How long a call without a deadline waits for a leader."""
 _LONGEST_PAUSE_SECONDS = 0.5
 _LOOK_UP_SECONDS = 5.0
 _LEADERLESS_SECONDS = 0.5
@@ -32,7 +32,7 @@ NOT_LEADER = "NOT_LEADER"
 
 
 class Each:
-    """One method of every server, opened where it is called first; servers may come and go."""
+    """One method of every server, opened when it is first called; servers may come and go."""
 
     def __init__(self, channels: Mapping[int, grpc.aio.Channel], make: Callable[[grpc.aio.Channel], Any]) -> None:
         self._channels = channels
@@ -47,7 +47,7 @@ class Each:
 
 
 class LeaderChannel(grpc.aio.Channel):
-    """Watches all servers from the first call to `close`. Those of a name are the addresses that DNS has for it."""
+    """Watches all servers from the first call to `close`. A name stands for all addresses that DNS has for it."""
 
     def __init__(
         self,
@@ -61,9 +61,9 @@ class LeaderChannel(grpc.aio.Channel):
         self._named: dict[str, int] = {}
         self._next_index = len(channels)
         self._serving = dict.fromkeys(self._channels, False)
-        # Answered at the last try; one that DNS has no more and that answers still is kept.
+        # Servers that answered at the last try; they are kept even when DNS no longer has them.
         self._answering: set[int] = set()
-        # Said that they serve, and did not: taken again only when nobody else serves, or when they have said otherwise.
+        # Servers that said they serve, and did not: used again only if no other serves, or after they said otherwise.
         self._mistrusted: set[int] = set()
         self._leader: int | None = None
         self._found = asyncio.Event()
@@ -112,7 +112,7 @@ class LeaderChannel(grpc.aio.Channel):
         return self._calling(StreamCall, lambda each: each.stream_stream(method, *arguments, **options))
 
     async def leader(self, seconds: float | None) -> int:
-        """Which server leads, once one does."""
+        """The index of the server that leads, once one does."""
         self._start()
         limit = _WAIT_SECONDS if seconds is None else min(seconds, _WAIT_SECONDS)
         with suppress(TimeoutError):
@@ -130,14 +130,14 @@ class LeaderChannel(grpc.aio.Channel):
         self._calls.discard(call)
 
     def mistrust(self, index: int, error: grpc.aio.AioRpcError) -> bool:
-        """Whether the server said that it does not lead, and so did nothing; one that is away is looked at again."""
+        """Whether the server said that it does not lead, and so did nothing; one that is away is watched anew too."""
         if error.code() is not grpc.StatusCode.UNAVAILABLE:
             return False
         misdirected = error_from_rpc(error).reason == NOT_LEADER
         if (misdirected or not says_its_reason(error)) and self._serving.get(index) and self._watches:
             self._say(index, False)
             self._mistrusted.add(index)
-            # Its watch may have nothing new to tell.
+            # The old watch may have nothing new to report.
             self._watches[index].cancel()
             self._watches[index] = self._watching(index)
         return misdirected
@@ -177,7 +177,7 @@ class LeaderChannel(grpc.aio.Channel):
         index, self._next_index = self._next_index, self._next_index + 1
         self._named[address], self._addresses[index], self._channels[index] = index, address, channel
         self._serving[index] = False
-        # Until its first answer says otherwise.
+        # Assumed until its first answer.
         self._answering.add(index)
         self._watches[index] = self._watching(index)
 
@@ -192,7 +192,7 @@ class LeaderChannel(grpc.aio.Channel):
         await self._channels.pop(index).close()
 
     def _shown(self) -> grpc.aio.Channel | None:
-        """Whose state is told as that of all."""
+        """The channel whose state stands for all."""
         index = self._leader if self._leader is not None else next(iter(self._channels), None)
         return None if index is None else self._channels[index]
 
@@ -218,7 +218,7 @@ class LeaderChannel(grpc.aio.Channel):
                 self._say(index, False)
                 self._answering.discard(index)
                 if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
-                    # Too many watch it; each may still ask.
+                    # Too many callers watch it; each may still ask.
                     with suppress(grpc.aio.AioRpcError):
                         self._say(index, await check(b"", timeout=_CHECK_SECONDS) == _SERVING)
                     pause = rng.uniform(0.5, 1.5) * _CHECK_SECONDS

@@ -11,18 +11,18 @@ MOST_ADDRESSES = 64
 
 
 class Name(NamedTuple):
-    """`dns:host:port`, of servers of which one leads."""
+    """`dns:host:port` of several servers, one of which leads."""
 
     host: str
     port: int
 
     @property
     def authority(self) -> str:
-        """What certificates are made for."""
+        """The name that certificates are made for."""
         return join_address(self.host, self.port)
 
     async def addresses(self) -> list[str]:
-        """Those that DNS has now; none when it has no answer."""
+        """The addresses that DNS has now; none when it has no answer."""
         loop = asyncio.get_running_loop()
         try:
             found = await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)

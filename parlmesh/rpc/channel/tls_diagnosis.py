@@ -10,13 +10,13 @@ from parlmesh.security import SecurityConfig
 
 _SECONDS = 3.0
 _AGAIN_SECONDS = 0.3
-# What every HTTP/2 client says first; a server that refuses the client's certificate answers it with an alert.
+# What every HTTP/2 client sends first; a server that refuses the client's certificate answers it with an alert.
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9)
 _LONGEST_FRAME = 1024
 
 
 def refusal(address: str, security: SecurityConfig) -> str:
-    """What keeps both sides from trusting each other; empty when nothing does or nobody answers. Blocks for seconds."""
+    """Why the two sides do not trust each other; empty when they do, or when nobody answers. Blocks for seconds."""
     host = host_of(address)
     if not host:
         return ""
@@ -53,7 +53,7 @@ def _handshake(connection: socket.socket, host: str, address: str, security: Sec
 
 
 def _first_words(encrypted: ssl.SSLSocket, address: str, security: SecurityConfig) -> str:
-    """A server that takes the connection answers; gRPC ends one whose certificate it does not take without a word."""
+    """A server that accepts the connection answers; gRPC ends it without a word if it refuses the certificate."""
     try:
         encrypted.sendall(_PREFACE)
         if encrypted.recv(_LONGEST_FRAME):

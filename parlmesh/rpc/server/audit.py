@@ -10,7 +10,7 @@ from parlmesh.security import Identity
 from parlmesh.telemetry import get_logger
 
 _LOOKS = ("Get", "List", "Watch", "Query", "Explain", "Check", "ServerReflectionInfo")
-# One message of many, in the middle of work that was accepted before.
+# Called very often, within work that was accepted before.
 _HOT = frozenset({"/parlmesh.v1.FederationService/SubmitUpdate"})
 _MOST_NAMES = 5
 _LONGEST = 200
@@ -24,12 +24,12 @@ def is_change(method: str) -> bool:
 
 
 def note_change(method: str, identity: Identity, peer: str, code: str, request: Any) -> None:
-    """A line about a call that was let in, and how it ended."""
+    """Logs a call that was admitted, and how it ended."""
     audit.info("change", method=method, identity=identity, peer=peer, code=code, request=dict(_about(request)))
 
 
 def _about(request: Any) -> Iterator[tuple[str, object]]:
-    """Short plain values of a request; of what is long only how much it is."""
+    """The short plain values of a request; of long ones only the size."""
     if isinstance(request, bytes):
         yield "bytes", len(request)
     elif isinstance(request, Message):

@@ -18,7 +18,7 @@ _HOLD_SECONDS = 1.0
 _HELD_REASONS = ("TOO_MANY_CALLS", "TOO_MANY_REFUSALS")
 _MOST_IN_LINE = 128
 _BREATH_SECONDS = 0.02
-"""Between two answers to refused calls of one identity."""
+"""Time between two answers to refused calls of one identity."""
 
 
 class Quotas:
@@ -33,9 +33,9 @@ class Quotas:
         self._reading: dict[Identity, asyncio.Semaphore] = {}
         self._waiting: Counter[Identity] = Counter()
         self._held: Counter[str] = Counter()
-        # When the last refusal of an identity that waits in line is answered.
+        # When the last refusal that waits in line will be answered, by identity.
         self._answered: dict[str, float] = {}
-        # Who sent what was too large, and until when no single call of it is read.
+        # Identities that sent a message that was too large, and until when none of their unary calls is read.
         self._unread: dict[Identity, float] = {}
 
     def count_call(self, identity: Identity) -> None:
@@ -62,15 +62,15 @@ class Quotas:
             )
 
     def count_refusal(self, identity: Identity) -> None:
-        """A call of the identity was one it may not make, or no request at all."""
+        """Counts a call that the identity may not make, or that was no valid request."""
         if identity is not ANYONE and identity is not UNKNOWN:
             self._refusals.take(identity, self._monotonic())
 
     async def hold(self, error: FleetError) -> None:
-        """Refusals of one identity are answered one after the other, so that many at once delay nobody else's calls.
+        """Makes refusals of one identity wait in line, so that many at once delay nobody else's calls.
 
-        Whoever calls, or is refused, too often waits longer: most come again as soon as they have the answer. Few wait
-        at a time, because what they sent waits with them.
+        A caller that calls, or is refused, too often waits longer, because most come again as soon as they have the
+        answer. Few wait at a time, because what they sent stays in memory meanwhile.
         """
         identity = error.metadata.get("identity", "")
         if error.reason in _HELD_REASONS and self._held[identity] < _MOST_HELD:
@@ -87,7 +87,7 @@ class Quotas:
         """Until it is the turn of this answer of that identity; one beyond those that may wait goes ahead at once."""
         now = self._monotonic()
         if not self._answered.get(identity, 0.0) > now:
-            # Whoever has had the last answer is forgotten.
+            # Identities that have had their last answer are forgotten.
             self._answered = {one: at for one, at in self._answered.items() if at > now}
             self._answered[identity] = now + _BREATH_SECONDS
             return
@@ -108,13 +108,13 @@ class Quotas:
         self._streams[identity] += 1
 
     def close_stream(self, identity: Identity) -> None:
-        """One less."""
+        """The stream no longer counts."""
         self._streams[identity] -= 1
         if self._streams[identity] <= 0:
             del self._streams[identity]
 
     def leave_unread(self, identity: Identity) -> None:
-        """The identity sent a single message that is too large for its method: for a while no other is read."""
+        """The identity sent a unary message that is too large for its method: for a while no other is read."""
         if not identity.owns_fleet and identity is not UNKNOWN:
             now = self._monotonic()
             self._unread = {one: until for one, until in self._unread.items() if until > now}
@@ -123,7 +123,7 @@ class Quotas:
     def _refuse_unread(self, identity: Identity) -> None:
         if self._unread and (left := self._unread.get(identity, 0.0) - self._monotonic()) > 0:
             raise ResourceExhausted(
-                f"a message of {identity} was too large for its method; no single call of it is read for "
+                f"a message of {identity} was too large for its method; no unary call of it is read for "
                 f"{_UNREAD_SECONDS:g} s",
                 reason="MESSAGE_TOO_LARGE",
                 retry_after_seconds=left,
@@ -131,9 +131,9 @@ class Quotas:
             )
 
     async def wait_to_be_read(self, identity: Identity) -> Callable[[], None] | None:
-        """Waits until so few requests of a stranger are read that one more may be; returns how to end that.
+        """Waits until one more request of a stranger may be read; call the result when the reading is over.
 
-        A request that waits costs at most its stream's window, one that is read its whole size.
+        A request that waits costs at most its stream's window; one that is read costs its whole size.
         """
         if identity.owns_fleet or identity is UNKNOWN:
             return None
@@ -143,7 +143,7 @@ class Quotas:
             reading = self._reading[identity] = asyncio.Semaphore(self._quotas.unread_calls)
         if self._waiting[identity] >= _MOST_WAITING:
             raise ResourceExhausted(
-                f"{_MOST_WAITING} calls of {identity} wait to be read already",
+                f"{_MOST_WAITING} calls of {identity} are already waiting to be read",
                 reason="TOO_MANY_CALLS",
                 retry_after_seconds=1.0,
                 identity=identity,
@@ -172,7 +172,7 @@ class Quotas:
         return release
 
     def _leave(self, identity: Identity) -> None:
-        """Whoever waits for nothing and reads nothing is forgotten."""
+        """Forgets an identity that waits for nothing and reads nothing."""
         self._waiting[identity] -= 1
         if self._waiting[identity] <= 0:
             del self._waiting[identity]

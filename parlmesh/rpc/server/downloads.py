@@ -10,7 +10,7 @@ from parlmesh.security import Identity
 from ..caller_identity import caller
 
 MOST_BYTES = 64 << 20
-"""Of one actor or reader, or of an identity of a namespace; a larger answer goes alone."""
+"""Per actor or reader, or per identity of a namespace; a larger answer goes alone."""
 _CALL_BYTES = 2 << 20
 
 
@@ -24,14 +24,14 @@ class _Places:
 
 
 class Downloads:
-    """Of one service. Whoever waits should hold nothing that is large."""
+    """The downloads of one service. Code that waits for a place should hold nothing large."""
 
     def __init__(self) -> None:
         self._places: dict[Identity, _Places] = {}
 
     @asynccontextmanager
     async def place(self, size: int) -> AsyncIterator[None]:
-        """Waits until the answer of so many bytes may go to the caller, in the order they came."""
+        """Waits until an answer of `size` bytes may go to the caller, first come, first served."""
         identity = caller()
         if identity.owns_fleet:
             yield

@@ -14,7 +14,7 @@ from parlmesh.wire.varint import read_varint
 
 LOOKED_AT_BYTES = 256 * 1024
 MOST_ELEMENTS = 100_000
-"""Fields of all depths together, and numbers of packed lists."""
+"""Fields at all depths together, and numbers in packed lists."""
 
 _ONE_BYTE = 0x7F
 _LENGTH_DELIMITED = 2
@@ -33,13 +33,13 @@ class _Inside(NamedTuple):
     """What is in a length-delimited field."""
 
     message: Descriptor | None
-    """None also for one that is a single element."""
+    """None also for a message that counts as one element."""
     number_bytes: int
-    """Least size of a number of a packed list; 0 = text or bytes, which are one element."""
+    """Least size of a number in a packed list; 0 = text or bytes, which are one element."""
 
 
 def check_density(data: bytes, method: str) -> None:
-    """InvalidInput for a large message of more elements than any honest one has; it need not be a valid one."""
+    """InvalidInput for a large message, valid or not, that has more elements than any honest one."""
     if len(data) <= LOOKED_AT_BYTES or (request := _request_of(method)) is None:
         return
     if count_elements(data, request, MOST_ELEMENTS) > MOST_ELEMENTS:
@@ -84,7 +84,7 @@ def count_elements(data: bytes, descriptor: Descriptor, most: int) -> int:
                 else:
                     return count
     except (IndexError, ValueError):
-        # The parser says what is wrong with it.
+        # The parser will say what is wrong with it.
         pass
     return count
 
@@ -103,13 +103,13 @@ def _inside(field: FieldDescriptor) -> _Inside:
 
 
 def _is_flat(descriptor: Descriptor) -> bool:
-    """Has neither lists nor messages in it: of one size in memory, however often a field of it comes."""
+    """Whether it has neither lists nor messages in it: its size in memory is fixed, however often a field comes."""
     return not any(field.is_repeated or field.message_type is not None for field in descriptor.fields)
 
 
 @lru_cache(maxsize=256)
 def _request_of(method: str) -> Descriptor | None:
-    """None for a method of no contract."""
+    """None for a method that is in no contract."""
     try:
         found: Descriptor = descriptor_pool.Default().FindMethodByName(method.strip("/").replace("/", ".")).input_type
     except KeyError:

@@ -33,7 +33,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def opens_by_itself(method: Method) -> Method:
-    """Says of a method that it sends initial metadata of its own before anything else: they can be sent only once."""
+    """Marks a method that sends its own initial metadata before anything else: they can be sent only once."""
     setattr(method, _OPENS, True)
     return method
 
@@ -55,7 +55,7 @@ HANDLER_MAKERS: Mapping[tuple[bool, bool], Callable[..., Handler]] = {
     (True, False): grpc.stream_unary_rpc_method_handler,
     (True, True): grpc.stream_stream_rpc_method_handler,
 }
-"""What makes a handler of each shape."""
+"""The function that makes a handler of each shape."""
 
 
 def settled(
@@ -83,15 +83,15 @@ def settled(
             raise
         except Exception as error:
             if _transport_failure(error) is not None:
-                # The client has gone. Of the error itself grpc would log a traceback as long as it has not heard that.
+                # The client has gone. Until grpc has heard that, it would log a traceback of the error itself.
                 code = grpc.StatusCode.CANCELLED
                 raise asyncio.CancelledError from None
             known = fleet_error_in(error) or _malformed(error) or _internal_error(error, method)
             code = status_code(known)
             if refused is not None and code in _REFUSALS:
                 refused(known)
-            # Their frames would keep what the caller sent until the collector comes by, because grpc's context and its
-            # error hold each other.
+            # Their frames would keep what the caller sent until the garbage collector runs, because grpc's context and
+            # its error hold each other.
             del request
             forget_frames(error)
             forget_frames(known)
@@ -117,7 +117,7 @@ def pump(generate: Callable[[Any, Context], Any]) -> Behaviour:
 
 
 def _malformed(error: BaseException) -> InvalidInput | None:
-    """What a servicer that reads bytes itself raises on those that are no message: never a defect."""
+    """The error for bytes that a servicer reads itself and that are no message: never a defect."""
     if isinstance(error, BaseExceptionGroup):
         found = [_malformed(inner) or fleet_error_in(inner) for inner in error.exceptions]
         return next((one for one in found if isinstance(one, InvalidInput)), None) if None not in found else None
@@ -139,7 +139,7 @@ def _transport_failure(error: Exception) -> Exception | None:
 def _internal_error(error: Exception, method: str) -> FleetError:
     """What the client may know of a defect: an id to find it in the log."""
     if type(error).__name__ == "_ServerStoppedError":
-        # No defect: grpc raises it from a stream's read when the server stops, and gives it no public name.
+        # Not a defect: grpc raises it from a stream's read when the server stops, and gives it no public name.
         return Unavailable("the server is stopping", reason="STOPPING")
     error_id = secrets.token_hex(4)
     log.exception("internal_error", error, error_id=error_id, method=method)
@@ -147,7 +147,7 @@ def _internal_error(error: Exception, method: str) -> FleetError:
 
 
 def forget_frames(error: BaseException) -> None:
-    """What an error was raised from may be large, and the error may be kept."""
+    """Drops what an error was raised from: it may be large, and the error may be kept."""
     error.__traceback__ = error.__context__ = error.__cause__ = None
 
 

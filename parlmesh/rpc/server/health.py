@@ -39,7 +39,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):
             self._wake()
 
     def drain(self) -> None:
-        """NOT_SERVING for good; watchers are told and end, else each would hold the drain to its limit."""
+        """Reports NOT_SERVING for good. Watches end, or each would hold up the drain to its limit."""
         self._serving = False
         self._draining = True
         self._wake()
@@ -59,7 +59,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
         if self._watchers >= MOST_WATCHERS:
             raise ResourceExhausted(
-                f"{self._watchers} watch the health of this server already; Check works still",
+                f"{self._watchers} callers already watch the health of this server; Check still works",
                 reason="TOO_MANY_WATCHERS",
                 retry_after_seconds=10.0,
             )
@@ -71,7 +71,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):
             self._watchers -= 1
 
     async def _statuses(self, service: str) -> AsyncIterator[Any]:
-        """The status, and each that follows it until the server drains."""
+        """The status, and each change of it until the server drains."""
         sent = None
         while True:
             changed, status, draining = self._changed, self._status(service), self._draining

@@ -18,7 +18,7 @@ REFUSED = Counter(
     "RPCs refused before the service saw them, by reason.",
     ["reason"],
 )
-# Told from the start: a rate sees no step from nothing to something.
+# Exported from the start, because a rate misses the step from no series to the first value.
 for _reason in (
     *("NO_CREDENTIAL", "UNKNOWN_TOKEN", "MALFORMED_CREDENTIAL", "EXPIRED_CREDENTIAL", "ROLE_NOT_ALLOWED"),
     *("UNTRUSTED_CERTIFICATE", "EXPIRED_CERTIFICATE", "REVOKED_CERTIFICATE", "WRONG_AUDIENCE", "WRONG_SIGNATURE"),

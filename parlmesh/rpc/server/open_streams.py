@@ -1,4 +1,4 @@
-"""The open streams and their callers, and how to end those whose caller is no longer allowed."""
+"""Keeps the open streams and their callers, and ends those whose caller is no longer allowed."""
 
 import asyncio
 from typing import Any
@@ -14,7 +14,7 @@ audit = get_logger("parlmesh.audit")
 
 
 class OpenStreams:
-    """Every stream is a task that serves it."""
+    """Each stream is known by the task that serves it."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
@@ -30,7 +30,7 @@ class OpenStreams:
             self._timer = asyncio.get_running_loop().call_later(LOOK_AGAIN_SECONDS, self._look)
 
     def was_ended(self) -> Unauthenticated | None:
-        """Why the stream that this task serves was cancelled, when it was for its caller."""
+        """Why the stream that this task serves was cancelled, if its caller was the reason."""
         task = asyncio.current_task()
         if task not in self._ended:
             return None

@@ -56,7 +56,7 @@ class FleetServer:
         return join_address(self._listen.host, self._port)
 
     async def start(self) -> int:
-        """Binds and serves; the port is the bound one when 0 was asked for."""
+        """Binds and serves; returns the bound port."""
         if self._server is not None:
             raise FailedPrecondition("the server was started before")
         guard = build_guard(self._security, self._listen.host)
@@ -81,7 +81,7 @@ class FleetServer:
         return self._health.serving
 
     def set_serving(self, serving: bool) -> None:
-        """What health says of the server and all its services."""
+        """Sets what health says of the server and all its services."""
         self._health.set_serving(serving)
 
     async def drain(self) -> None:

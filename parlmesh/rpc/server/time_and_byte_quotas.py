@@ -20,10 +20,10 @@ from parlmesh.security.config import QuotaConfig
 from .metrics import PACED
 
 CALL_SECONDS = 0.0001
-"""What gRPC itself takes of the loop for a call, at least: before its handler runs, and after."""
+"""The least loop time that gRPC itself takes for a call, before its handler runs and after."""
 _MOST_IDENTITIES = 10_000
 _PATIENCE_SECONDS = 1.0
-"""So long a single call waits; a stream waits as long as it takes."""
+"""Longest wait of a unary call; a stream waits as long as it takes."""
 _LEAST_SECONDS = 0.001
 _NEW = 0.1
 
@@ -75,7 +75,7 @@ class Account:
         self._seconds.take(seconds, self._monotonic())
 
     async def admit_call(self) -> None:
-        """Before a single call; ResourceExhausted when it would wait too long."""
+        """Called before a unary call; ResourceExhausted when it would wait too long."""
         debt = self._debt()
         if debt > _PATIENCE_SECONDS:
             raise ResourceExhausted(
@@ -90,10 +90,11 @@ class Account:
             await self._sleep(debt)
 
     async def reserve(self, reserved: float) -> float:
-        """Before the next message of a stream: gives back what was reserved for the last one, returns what is now.
+        """Called before the next message of a stream: gives back what was reserved for the last one, and returns what
+        is reserved now.
 
-        Streams of one identity pass one after the other, each with what a message usually takes: otherwise all that
-        wait would go on at the same moment.
+        Streams of one identity pass one after the other, each reserving what a message usually takes: otherwise all
+        that wait would go on at the same moment.
         """
         self._seconds.take(-reserved, self._monotonic())
         self._usual, self._spent = (1.0 - _NEW) * self._usual + _NEW * self._spent, 0.0
@@ -111,7 +112,7 @@ class Account:
 
 
 class Accounts:
-    """One for each identity; the one that was looked at the longest ago is forgotten first."""
+    """One account per identity; the least recently used is forgotten first."""
 
     def __init__(
         self, quotas: QuotaConfig, monotonic: Callable[[], float] = time.monotonic, sleep: Sleep = asyncio.sleep
@@ -127,7 +128,7 @@ class Accounts:
             return None
         share = self._quotas.loop_share
         if identity.role is Role.OPERATOR:
-            # What a team asks for is one team's, under however many names.
+            # A team has one account, under however many names it calls.
             identity, share = (
                 Identity(identity.namespace, Role.OPERATOR, identity.namespace),
                 self._quotas.team_loop_share,
@@ -142,12 +143,12 @@ class Accounts:
 
 
 def set_account(account: Account | None) -> None:
-    """Whose account the call that this code serves is put to."""
+    """Sets the account that the current call is charged to."""
     _account.set(account)
 
 
 def take_bytes(count: int) -> bool:
-    """A message of so many bytes was read for the call that this code serves; whether its caller has an account."""
+    """Charges a message of `count` bytes to the current call's account; returns whether its caller has one."""
     account = _account.get()
     if account is None:
         return False
@@ -170,19 +171,19 @@ class Paced:
     async def __anext__(self) -> Any:
         self._reserved = await self._account.reserve(self._reserved)
         if self._iterator is None:
-            # Not before somebody reads: gRPC's own warns when it was made for nothing.
+            # Made only when somebody reads: gRPC's own iterator warns if it is never used.
             self._iterator = aiter(self._messages)
         return await anext(self._iterator)
 
 
 def paced(messages: AsyncIterable[Any]) -> AsyncIterable[Any]:
-    """The messages of the call that this code serves, paced if its caller is."""
+    """The messages of the current call, paced if its caller is."""
     account = _account.get()
     return messages if account is None else Paced(messages, account)
 
 
 async def metered(work: Coroutine[Any, Any, Any]) -> Any:
-    """The same work; the time it holds the loop is put to the account of the call that this code serves."""
+    """Runs the work, and charges the time it holds the loop to the current call's account."""
     account = _account.get()
     return await (work if account is None else _steps(work, account))
 

@@ -25,7 +25,7 @@ Read = Callable[[], Awaitable[Any]]
 
 
 class Bodies:
-    """A few places to read in, the newest caller first: a probe gets through however many slow ones wait before it."""
+    """A few places to read in, given to the newest caller first: a probe gets through however many slow ones wait."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -54,7 +54,7 @@ class Bodies:
         if not isinstance(body, bytes):
             raise InvalidInput("the call has no message", reason="MALFORMED_MESSAGE")
         if size > LARGEST_BODY_BYTES:
-            # The traceback of the error would keep it alive until the collector comes by.
+            # The error's traceback would keep it alive until the garbage collector runs.
             del body
             raise InvalidInput(
                 f"a message of {size} bytes is too large here; the limit is {LARGEST_BODY_BYTES}",
@@ -63,7 +63,7 @@ class Bodies:
         return body
 
     async def discard_first(self, read: Read, peer: str) -> None:
-        """Takes a message nobody will look at, if a place is free.
+        """Reads and drops a message that nobody will look at, if a place is free.
 
         A grpc.aio client whose first message meets a closed stream reports INTERNAL and loses our status (grpc issue
         36066); this spares it that, but never at the price of memory.
@@ -85,7 +85,7 @@ class Bodies:
         return self._unread.get(peer, 0.0) > self._monotonic()
 
     def _leave_place(self, size: int, peer: str) -> None:
-        """After a message of that size; what is too large stays in memory until its call has ended."""
+        """Frees a place after a message of that size; a larger one stays in memory until its call has ended."""
         if size <= LARGEST_BODY_BYTES:
             self._give_place()
             return
@@ -98,7 +98,7 @@ class Bodies:
     def _refuse_unread(self, peer: str) -> None:
         if self._is_unread(peer):
             raise InvalidInput(
-                f"a message of this connection was larger than {LARGEST_BODY_BYTES} bytes or did not come in time; "
+                f"a message of this connection was larger than {LARGEST_BODY_BYTES} bytes or did not arrive in time; "
                 f"nothing of it is read here for {_UNREAD_SECONDS:g} s",
                 reason="MESSAGE_TOO_LARGE",
             )
@@ -106,15 +106,15 @@ class Bodies:
     async def _read(self, read: Read) -> Any:
         message = asyncio.ensure_future(read())
         try:
-            # A slow caller gives way when others wait; a small body came with the call itself. Several looks, because
-            # after a pause of this process the time of the first is over before anything was read.
+            # A slow caller gives way when others wait; a small body comes with the call itself. Several looks, because
+            # after a pause of this process the first one times out before anything was read.
             patience, looks = _PATIENCE_SECONDS, 0
             while patience > 0 and not message.done() and (looks < _LOOKS_WHEN_BUSY or not self._waiting):
                 await asyncio.wait([message], timeout=_PATIENCE_WHEN_BUSY_SECONDS)
                 patience -= _PATIENCE_WHEN_BUSY_SECONDS
                 looks += 1
             if not message.done():
-                raise DeadlineExceeded("the message did not come in time", reason="SLOW_MESSAGE")
+                raise DeadlineExceeded("the message did not arrive in time", reason="SLOW_MESSAGE")
             return message.result()
         finally:
             message.cancel()

@@ -68,7 +68,7 @@ def test_the_limit_holds_for_all_tensors_of_a_message_together():
 
 
 def test_a_name_that_is_there_twice_is_refused():
-    with pytest.raises(InvalidInput, match="tensor reward is there twice"):
+    with pytest.raises(InvalidInput, match="tensor reward appears twice"):
         tensors_from_proto([tensor(), tensor()])
 
 

@@ -63,5 +63,5 @@ async def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(monkeypa
 
 
 async def test_a_token_never_travels_readable_over_a_network() -> None:
-    with pytest.raises(ConfigError, match="a token would travel readable to scheduler:50051"):
+    with pytest.raises(ConfigError, match="the token would be sent unencrypted to scheduler:50051"):
         open_channel("scheduler:50051", SecurityConfig(token=SecretStr("t")))

@@ -38,7 +38,7 @@ async def test_after_a_message_that_was_too_large_no_other_is_read_for_a_while()
     quotas.leave_unread(EVE)
     first()
     for call in (waiting, quotas.wait_to_be_read(EVE)):
-        with pytest.raises(ResourceExhausted, match="no single call of it is read for 10 s") as error:
+        with pytest.raises(ResourceExhausted, match="no unary call of it is read for 10 s") as error:
             await call
         assert error.value.reason == "MESSAGE_TOO_LARGE"
     other = await quotas.wait_to_be_read(Identity("ada", Role.READER))
