@@ -73,11 +73,11 @@ def make_handlers(config: ActorConfig, resources: HandlerResources) -> dict[str,
     known |= {kind: partial(_installed, kind, source) for kind, source in config.handlers.items()}
     for kind, function in load_tasks(config.tasks).items():
         if kind in known:
-            raise ConfigError(f"tasks brings the function {kind!r}, which exists already; choose another kind")
+            raise ConfigError(f"the kind {kind!r} of a function in tasks exists already; choose another kind")
         known[kind] = partial(_checked, kind, function, f"the task {kind!r}")
     for kind, found in load_plugins(config.plugins).handlers.items():
         if kind in known:
-            raise ConfigError(f"a plugin brings the handler {kind!r}, which exists already; choose another kind")
+            raise ConfigError(f"the kind {kind!r} of a plug-in's handler exists already; choose another kind")
         known[kind] = partial(_checked, kind, found, f"the plugin's handler {kind!r}")
     for kind in config.kinds:
         if kind not in known:

@@ -32,7 +32,7 @@ _WATCH = "/parlmesh.v1.FederationService/WatchFederatedModel"
 class FederationLink:
     """One for all nodes of a process: a version is fetched once, however many of them train on it.
 
-    Used as a context manager, which owns the streams. `hosts` are the names that this process's tasks are pinned to.
+    A context manager that owns the streams. `hosts` are the names that this process's tasks are pinned to.
     """
 
     def __init__(

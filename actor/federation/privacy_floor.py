@@ -26,12 +26,12 @@ class PrivacyFloor:
             raise _refusal("this node sends updates only with noise (privacy.epsilon_budget); the federation adds none")
         if noise_multiplier < least:
             raise _refusal(
-                f"this node sends updates with a noise_multiplier of at least {least:g}"
+                f"this node only sends updates with a noise_multiplier of at least {least:g}"
                 f" (privacy.min_noise_multiplier), the federation's is {noise_multiplier:g}"
             )
         if longest and not 0.0 < clip_norm <= longest:
             raise _refusal(
-                f"this node sends updates of a clip_norm up to {longest:g} (privacy.max_clip_norm),"
+                f"this node only sends updates with a clip_norm up to {longest:g} (privacy.max_clip_norm),"
                 f" the federation's is {clip_norm:g}"
             )
 
@@ -39,10 +39,10 @@ class PrivacyFloor:
         """FailedPrecondition when an update would be summed with too few others; `nodes` is 1 for an unmasked one."""
         fewest = self._config.min_summed_nodes
         if nodes < fewest:
-            found = f"in one of at least {nodes}" if nodes > 1 else "unmasked"
+            found = f"sums at least {nodes}" if nodes > 1 else "wants them unmasked"
             raise _refusal(
-                f"this node sends updates in secure sums of at least {fewest} nodes"
-                f" (privacy.min_summed_nodes); the federation wants it {found}"
+                f"this node sends updates only in secure sums of at least {fewest} nodes"
+                f" (privacy.min_summed_nodes); the federation {found}"
             )
 
     def check_evaluation(self) -> None:

@@ -243,7 +243,7 @@ def noised(vector: Array, clip_norm: float, noise_multiplier: float) -> Array:
 
 
 def _noise_part(masks: Masks, threshold: int) -> float:
-    """Deviation of this node's noise: nodes refuse to unmask a sum of fewer updates than the threshold."""
+    """Deviation of this node's noise, enough for `threshold` updates: nodes refuse to unmask a sum of fewer."""
     if not masks.noise_multiplier:
         return 0.0
     if masks.uncounted_nodes >= threshold:

@@ -30,7 +30,7 @@ _FIRST_PAUSE_SECONDS = 0.5
 
 
 class Relay:
-    """A context manager, which owns the checks of a relay that did not answer."""
+    """A context manager that owns the checks of a relay that did not answer."""
 
     def __init__(
         self,

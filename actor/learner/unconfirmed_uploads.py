@@ -16,7 +16,7 @@ _OVERLAP = 2
 
 
 class UnconfirmedUploads:
-    """By slot, including those of its last task. Each slot is used by one thread."""
+    """Uploads by slot, including those of the slot's last task. Each slot is used by one thread."""
 
     def __init__(self) -> None:
         self._by_slot: defaultdict[int, deque[Upload]] = defaultdict(deque)

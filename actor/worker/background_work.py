@@ -14,7 +14,7 @@ log = get_logger("parlmesh.actor")
 
 
 class Attendance:
-    """A context manager, which owns the background work."""
+    """A context manager that owns the background work."""
 
     def __init__(self, node_id: str, handlers: Iterable[Handler]) -> None:
         self._node_id = node_id

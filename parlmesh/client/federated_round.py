@@ -30,7 +30,7 @@ class GlobalModel:
     digest: str
     """SHA-256 of the model's file."""
     updates: Mapping[str, str]
-    """By node: empty = accepted, otherwise the reason of the refusal."""
+    """By node: empty = accepted, otherwise the reason for the refusal."""
     metrics: Mapping[str, Any]
     seconds: float
 

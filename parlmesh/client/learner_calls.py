@@ -29,9 +29,9 @@ class PolicyUpdate:
     seconds: float
     """How long it took, from the call."""
     trajectories: int = 0
-    """How many were made of the experience given with the call, uploaded and accepted."""
+    """Trajectories made of the given experience that were uploaded and accepted."""
     waiting_steps: int = 0
-    """Steps given that do not fill a trajectory yet; later steps are appended to them."""
+    """Given steps that do not fill a trajectory yet; later steps are appended to them."""
 
 
 async def wait_for_policy(

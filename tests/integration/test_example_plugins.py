@@ -107,7 +107,7 @@ def test_the_example_handler_answers_and_refuses():
 def test_a_kind_that_exists_is_not_taken_by_a_plugin(tmp_path):
     text = (EXAMPLES / "word_count.py").read_text().replace('"word_count"', '"echo"')
     (tmp_path / "plugged_echo.py").write_text(text)
-    with pytest.raises(ConfigError, match="brings the handler 'echo', which exists already"):
+    with pytest.raises(ConfigError, match="the kind 'echo' of a plug-in's handler exists already"):
         handler(plugins=(f"{tmp_path / 'plugged_echo.py'}:plugin",))
 
 

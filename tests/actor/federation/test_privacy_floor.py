@@ -39,9 +39,9 @@ def test_a_federation_that_asks_for_more_than_a_node_gives_is_refused(clip_norm,
 def test_a_node_can_ask_for_secure_sums_of_many():
     floor = PrivacyFloor(PrivacyFloorConfig(min_summed_nodes=6))
     floor.check_sum(6)
-    with pytest.raises(FailedPrecondition, match=r"at least 6 nodes .*; the federation wants it in one of at least 5"):
+    with pytest.raises(FailedPrecondition, match=r"at least 6 nodes .*; the federation sums at least 5"):
         floor.check_sum(5)
-    with pytest.raises(FailedPrecondition, match="the federation wants it unmasked"):
+    with pytest.raises(FailedPrecondition, match="the federation wants them unmasked"):
         floor.check_sum(1)
     PrivacyFloor(PrivacyFloorConfig()).check_sum(1)
 
