@@ -24,7 +24,7 @@ class DecisionFailed(FleetError):
 
 
 class Decisions:
-    """A context around each event of the core and the performing of its actions."""
+    """A context for each event of the core, until its actions are performed."""
 
     __slots__ = ("_core", "_durable", "_on_failure", "failure")
 

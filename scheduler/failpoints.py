@@ -78,7 +78,7 @@ def disarm() -> None:
 
 
 def hit(name: str) -> None:
-    """To be called only when `armed`."""
+    """Called only when `armed`."""
     passed[name] += 1
     action = _actions.get((name, passed[name]))
     if action is None:

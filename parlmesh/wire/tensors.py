@@ -236,7 +236,7 @@ def tensors_from_proto(
     limits: TensorLimits = DEFAULT_LIMITS,
     load: Callable[[Reference], Array] | None = None,
 ) -> dict[str, Array]:
-    """All tensors of one message by name; the limit on bytes holds for them together. `load` opens blobs."""
+    """All tensors of one message by name; the limit on bytes applies to them together. `load` opens blobs."""
     return _by_name(((each.name, tensor_from_proto(each, limits, load), bool(each.blob)) for each in tensors), limits)
 
 

@@ -56,7 +56,7 @@ class Notify(NamedTuple):
 
 
 class Returned(NamedTuple):
-    """A lease ended and the task waits again. `time` is on the journal's clock; older journals have none: 0."""
+    """A lease ended and the task waits again. `time` is on the journal's clock; 0 in an older journal without it."""
 
     number: int
     attempts: int

@@ -82,7 +82,7 @@ def release(parent: Task) -> Sequence[Task]:
 
 
 def doomed(parent: Task) -> Sequence[Task]:
-    """The children that end with a parent that did not succeed."""
+    """The unfinished children of a parent that did not succeed: they end with it."""
     children, parent.children = parent.children, None
     return [child for child in children if not child.final] if children else ()
 

@@ -115,7 +115,7 @@ class NodeQuarantine:
         self._note(node_id)
 
     def restore(self, standing: Standing, now: float) -> None:
-        """Takes a journal's record. Its clock may have jumped, so future times and too long quarantines are cut."""
+        """Takes a journal's record. Its clock may have jumped, so future times and overlong quarantines are cut."""
         offset = self._life.journal_offset
         latest = now + self._life.config.strikes.quarantine_seconds
         quarantine = Quarantine(standing.reason, min(latest, standing.until - offset)) if standing.until else None

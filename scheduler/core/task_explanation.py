@@ -75,7 +75,7 @@ def _away(able: list[Actor]) -> str:
 
 
 def _misplaced(core: Core, task: Task, able: list[Actor]) -> str:
-    """READY actors that have the kind and only fail the placement."""
+    """READY actors that have the kind and fail only the placement."""
     smaller = ", or takes less" if task.task_class.placement.message_bytes else ""
     others = [
         actor

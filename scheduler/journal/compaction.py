@@ -56,7 +56,7 @@ class Compactor:
             self.read(batch)
 
     def read(self, batch: bytes) -> None:
-        """Skips a record that cannot be read, or that names an unknown task, and no other."""
+        """Skips only the records that cannot be read or that name an unknown task."""
         records = split(batch)
         while True:
             try:

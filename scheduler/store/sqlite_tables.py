@@ -61,7 +61,7 @@ class Tables:
         return default if row is None else _number(row[0], key, self.path)
 
     def set_numbers(self, **values: int) -> None:
-        """All or none."""
+        """Writes all of them or none."""
         self.execute("BEGIN IMMEDIATE")
         try:
             for key, value in values.items():

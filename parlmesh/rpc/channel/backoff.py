@@ -26,5 +26,5 @@ class Backoff:
         return seconds
 
     def reset(self) -> None:
-        """To be called after a success."""
+        """Called after a success."""
         self._ceiling = min(self._first, self._limit)

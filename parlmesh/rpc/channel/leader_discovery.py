@@ -130,7 +130,8 @@ class LeaderChannel(grpc.aio.Channel):
         self._calls.discard(call)
 
     def mistrust(self, index: int, error: grpc.aio.AioRpcError) -> bool:
-        """Whether the server said that it does not lead, and so did nothing; one that is away is watched anew too."""
+        """Whether the server said that it does not lead, and so did nothing. In that case, or if it is away, it is
+        watched anew."""
         if error.code() is not grpc.StatusCode.UNAVAILABLE:
             return False
         misdirected = error_from_rpc(error).reason == NOT_LEADER

@@ -30,7 +30,7 @@ OTHER_SIZES: Mapping[str, int | None] = {
     "/parlmesh.v1.SchedulerService/WatchTasks": NAMES,
     "/parlmesh.v1.TrainingService/CreateTraining": SETTINGS,
 }
-"""None = as large as the server takes at all."""
+"""By method; None = the server's own limit."""
 
 
 def largest_request(method: str) -> int | None:
