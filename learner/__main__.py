@@ -13,7 +13,7 @@ from .config import LearnerConfig
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code of the process."""
+    """Returns the exit code of the process."""
     config = parse_arguments(
         "learner", LearnerConfig, argv, description="Serves policies, takes in experience, trains."
     )
@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if launcher is not None and launcher.rank > 0:
         return launcher.follow()
     choose_engine()
-    # Threads of torch that wait for each other must not spin on cores that the actors need.
+    # Waiting threads of torch must not spin on cores that the actors need.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # Imported after parsing, so that --help is instant.
     with kept_imports():

@@ -55,15 +55,15 @@ class Parts:
     run: TrainingRun
     recorder: Recorder
     found: Checkpoint | None
-    # Of a run that is trained by several processes.
+    # Set when several processes train the run.
     members: Members | None = None
 
 
 def build_run(
     config: LearnerConfig, registry: PolicyRegistry | None = None, models: ModelFolder | None = None
 ) -> Parts:
-    """A run as configured, from its newest checkpoint when there is one. What fails leaves nothing open: a run that the
-    disk holds up is built again and again."""
+    """A run as configured, from its newest checkpoint if there is one. A failure leaves nothing open, because a run
+    that waits for the disk is built again and again."""
     with contextlib.ExitStack() as undo:
         parts = _build_run(config, registry, models, undo)
         undo.pop_all()
@@ -139,7 +139,7 @@ def _build_run(
 
 
 def _about(training: TrainingConfig, environment: EnvironmentSpec) -> dict[str, Any]:
-    """What every model of a run says of itself."""
+    """Metadata of every model of a run."""
     return {
         "environment": training.environment.id,
         "algorithm": training.algorithm,
@@ -165,7 +165,7 @@ def schema_for(config: LearnerConfig, environment: EnvironmentSpec, policy: Poli
 
 
 def check_training(config: LearnerConfig, training: TrainingConfig) -> None:
-    """Raises why a training cannot work in a learner, as far as that can be told without starting it."""
+    """Raises an error if these settings cannot work in a learner, as far as that shows without starting a run."""
     config = divided(config.model_copy(update={"training": training}))
     check_algorithm(training, load_plugins(config.plugins).algorithms)
     environment = environment_spec(training.environment.model_dump())
@@ -176,7 +176,7 @@ def check_training(config: LearnerConfig, training: TrainingConfig) -> None:
 
 
 def divided(config: LearnerConfig) -> LearnerConfig:
-    """With batches that come from as many slots as there are to be; a serial run has one."""
+    """Gives each slot fewer environments and each batch more trajectories if that keeps more slots busy."""
     training = config.training
     num_envs, batch = shares(
         slots=training.slots,
@@ -192,14 +192,14 @@ def divided(config: LearnerConfig) -> LearnerConfig:
 
 
 def roomy(config: LearnerConfig) -> LearnerConfig:
-    """With limits that its own run keeps to, where nobody has set others: sizes are known at the start."""
+    """Raises size limits that nobody has set to what the configured run needs."""
     try:
         load_plugins(config.plugins)
         environment = environment_spec(config.training.environment.model_dump())
         policy = policy_for(config.training, environment)
         needed = trajectory_bytes(schema_for(divided(config), environment, policy))
     except Exception:
-        # Told by whoever builds the run.
+        # Building the run reports this error.
         return config
     if not config.experience.max_trajectory_bytes < needed <= MOST_TRAJECTORY_BYTES:
         return config
@@ -213,7 +213,7 @@ def roomy(config: LearnerConfig) -> LearnerConfig:
 
 
 def build_runs(config: LearnerConfig, channel: grpc.aio.Channel) -> Runs:
-    """The runs of a learner that asks its scheduler over `channel`."""
+    """The runs of a learner; `channel` leads to its scheduler."""
 
     def launch(settings: LearnerConfig, registry: PolicyRegistry, models: ModelFolder) -> LiveRun:
         settings = divided(settings)
@@ -231,7 +231,7 @@ def build_federations(config: LearnerConfig, channel: grpc.aio.Channel) -> Feder
 def build_services(
     config: LearnerConfig, runs: Runs | None, stopping: asyncio.Event, federations: Federations | None = None
 ) -> tuple[Service, ...]:
-    """The learner's services, without those of runs when there are none; `stopping` ends their streams."""
+    """The learner's services, without those for runs if it has none; `stopping` ends their streams."""
     found = runs.registry if runs is not None else _no_run
     if federations is not None:
         # Federations have policies too.

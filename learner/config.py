@@ -14,22 +14,22 @@ RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 
 
 class ExperienceConfig(Config):
-    """What the learner takes in."""
+    """Limits on the experience that the learner accepts."""
 
     max_trajectory_bytes: int = Field(default=4 * MEBIBYTE, ge=1024, le=1024 * MEBIBYTE)
-    """Largest trajectory. Left out, it follows the run that starts by itself, up to 256 MiB, and so does
+    """Largest trajectory. If unset, it grows to fit the run that starts by itself, up to 256 MiB; so does
     listen.max_message_bytes."""
     max_queued_trajectories: int = Field(default=1_024, ge=1)
     """Trajectories that may wait for an update; more are refused."""
     max_reward: float = Field(default=1e8, gt=0.0, le=3.4e38)
-    """Largest reward of a step, either way; a trajectory with a larger one is refused."""
+    """Largest absolute reward of a step; a trajectory with a larger one is refused."""
     max_observation: float = Field(default=1e9, gt=0.0, le=3.4e38)
-    """Largest number in an observation, either way."""
+    """Largest absolute number in an observation."""
     max_log_prob: float = Field(default=100.0, gt=0.0, le=3.4e38)
-    """Largest logarithm of a choice's probability, either way, for each number of an action."""
+    """Largest absolute log-probability of an action, for each number in the action."""
     rollout_timeout_seconds: float = Field(default=60.0, gt=0.0)
-    """A rollout that takes longer is given to another actor, as is one that takes 20 times as long as others did, and
-    10 s at least. In a serial run, the longest time without a step."""
+    """A rollout that takes longer goes to another actor; so does one that takes 20 times as long as usual, but at least
+    10 s. In a serial run, the longest time without a step."""
 
 
 class WandbConfig(Config):
@@ -40,11 +40,11 @@ class WandbConfig(Config):
     project: str = Field(default="parlmesh", min_length=1, max_length=128)
     """Project of the runs."""
     mode: Literal["offline", "online"] = "offline"
-    """offline writes files in the run's folder, to be sent with `wandb sync`; online sends them at once."""
+    """offline writes files to the run's folder, for `wandb sync`; online sends them at once."""
 
 
 class TrackingConfig(Config):
-    """Who else is told of a run's curves; TensorBoard always is."""
+    """Where a run's curves go besides TensorBoard."""
 
     wandb: WandbConfig = WandbConfig()
 
@@ -68,15 +68,15 @@ class LearnerConfig(Config):
     run_id: str = Field(default="run", pattern=f"^{RUN_ID}$")
     """Name of the run that starts by itself; others can be created over gRPC."""
     run_dir: Path = Path("runs/run")
-    """Where the run's files are written; a run that has checkpoints there goes on from the newest."""
+    """Where the run's files are written; a run with checkpoints there continues from the newest."""
     reopen_ended: bool = False
-    """Go on with the run of run_dir even when it had ended; one whose configuration was changed goes on anyway."""
+    """Continue the run in run_dir even if it has ended; a run with a changed configuration continues without this."""
     runs_dir: Path | None = None
     """Where runs created over gRPC are kept, each in a folder of its own; null = runs in run_dir."""
     max_runs: int = Field(default=1_000, ge=1, le=10_000)
     """Runs that are kept, ended ones included; more are refused."""
     max_policy_bytes: int = Field(default=256 * MEBIBYTE, ge=1024)
-    """Largest policy of a run, by the sizes of its layers; actors take no larger one by default."""
+    """Largest policy of a run, computed from its layer sizes; by default, actors accept no larger one."""
     max_running_runs: int = Field(default=4, ge=1, le=64)
     """Runs that may train at once, each in a thread of its own; more are refused."""
     profile: Path | None = None

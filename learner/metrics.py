@@ -1,4 +1,4 @@
-"""What Prometheus scrapes from the learner; docs/metrics.md lists the same names."""
+"""Prometheus metrics of the learner; docs/metrics.md lists the same names."""
 
 from collections import Counter as Tally
 from collections.abc import Mapping
@@ -19,14 +19,15 @@ POLICY_VERSION = Gauge("parlmesh_learner_policy_version", "Newest published poli
 STEPS = Counter("parlmesh_learner_trained_steps_total", "Environment steps trained on.")
 UPDATES = Counter("parlmesh_learner_updates_total", "Updates by result.", ["result"])
 RANKS_LOST = Counter(
-    "parlmesh_learner_ranks_lost_total", "Times that processes which share a run's gradients were lost and replaced."
+    "parlmesh_learner_ranks_lost_total", "Times that processes sharing a run's gradients were lost and replaced."
 )
 IDLE_SECONDS = Counter("parlmesh_learner_idle_seconds_total", "Seconds the trainer waited for experience.")
 EVALUATIONS = Counter("parlmesh_learner_evaluations_total", "Evaluations by result.", ["result"])
 EVALUATION_RETURN = Gauge("parlmesh_learner_evaluation_return", "Mean return of the last evaluation.")
 GAMES = Counter("parlmesh_learner_games_total", "Games of rollouts, by opponent and result.", ["opponent", "result"])
 GAMES_REFUSED = Counter(
-    "parlmesh_learner_games_refused_total", "Counts of games that no opponent of the run is known for."
+    "parlmesh_learner_games_refused_total",
+    "Counts of games that were refused: impossible, or against a version that is no opponent.",
 )
 ROLLOUTS = Counter("parlmesh_learner_rollout_tasks_total", "Rollout tasks by outcome.", ["outcome"])
 IDLE_RATIO = Gauge(
@@ -48,11 +49,11 @@ POLICY_LAG = Histogram(
 )
 REPLAY_STEPS = Gauge("parlmesh_learner_replay_steps", "Steps in the replay of the run that updated last.")
 REPLAY_SAMPLED = Counter("parlmesh_learner_replay_sampled_steps_total", "Steps drawn from the replay.")
-REPLAY_EVICTED = Counter("parlmesh_learner_replay_evicted_steps_total", "Steps that made room in the replay.")
+REPLAY_EVICTED = Counter("parlmesh_learner_replay_evicted_steps_total", "Steps evicted from the replay.")
 
 
 def note_replay(values: Mapping[str, float]) -> None:
-    """What an update says of its replay; algorithms without one say nothing."""
+    """Counts what an update reports about its replay; algorithms without one report nothing."""
     if "replay/steps" in values:
         REPLAY_STEPS.set(values["replay/steps"])
         REPLAY_SAMPLED.inc(values["replay/sampled_steps"])
@@ -69,7 +70,7 @@ class RunsCollector(Collector):
         self._runs = runs
 
     def collect(self) -> list[Metric]:
-        """The runs as they stand."""
+        """Metrics of the runs as they stand."""
         with ExperienceQueue.books:
             return self._collected()
 
@@ -117,5 +118,5 @@ def watch_runs(runs: "Runs") -> RunsCollector:
 
 
 def unwatch_runs(collector: RunsCollector) -> None:
-    """Takes the numbers off the page."""
+    """Stops showing the runs' numbers."""
     REGISTRY.unregister(collector)

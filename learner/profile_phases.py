@@ -1,4 +1,4 @@
-"""What the learner's profile calls its functions and threads."""
+"""Names of the learner's functions and threads in its profile."""
 
 from parlmesh.telemetry.phase_profiler import Phases
 

@@ -19,9 +19,9 @@ log = get_logger("parlmesh.learner")
 
 
 async def serve(config: LearnerConfig, stop: asyncio.Event) -> None:
-    """Trains and serves until `stop`; policies stay served after the training has ended.
+    """Trains and serves until `stop`; policies are served even after the training has ended.
 
-    In the mode `federation` there are no runs: the learner only coordinates federations.
+    In the mode `federation`, there are no runs: the learner only coordinates federations.
     """
     if config.mode == "fleet":
         config = await asyncio.to_thread(roomy, config)

@@ -1,4 +1,4 @@
-"""What comes in from the actors: checked, counted once, queued, given out in batches. Knows nothing of gRPC."""
+"""Experience from actors: checked, counted once, queued and handed out in batches. Knows nothing about gRPC."""
 
 from .queue import ExperienceQueue
 from .trajectory_schema import Bounds, TrajectorySchema

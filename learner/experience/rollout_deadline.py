@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 _RECENT = 64
-# Fewer say nothing: the first of a run build their environments.
+# Fewer are no guide, because a run's first rollouts also build environments.
 _LEAST_KNOWN = 16
 _TIMES_THE_USUAL = 20.0
 _LEAST_SECONDS = 10.0
@@ -18,9 +18,9 @@ class _Asked(NamedTuple):
 
 
 class RolloutDeadline:
-    """Many times as long as the recent rollouts of the run took.
+    """A limit of many times what the run's recent rollouts took.
 
-    An actor that holds all rollouts of a run until the last moment would stop it for that long.
+    With a fixed limit alone, one actor that holds all rollouts of a run could stall it for that long.
     """
 
     def __init__(self, most_seconds: float) -> None:
@@ -31,25 +31,25 @@ class RolloutDeadline:
 
     @property
     def limit(self) -> float:
-        """Seconds for the next; longer after each that was too slow, in case all of them have become slow."""
+        """Seconds for the next rollout; doubled after each that was too slow, in case all of them have become slow."""
         if len(self._recent) < _LEAST_KNOWN:
             return self._most
         usual = max(_LEAST_SECONDS, _TIMES_THE_USUAL * statistics.median(self._recent))
         return min(self._most, usual * 2.0 ** min(self._slow_in_a_row, 30))
 
     def ask(self, task_ids: Iterable[str], now: float) -> None:
-        """They have the limit of this moment."""
+        """Gives these tasks the current limit."""
         limit = self.limit
         self._asked.update((task_id, _Asked(now, limit)) for task_id in task_ids)
 
     def deliver(self, task_id: str, now: float) -> None:
-        """Its trajectory is here."""
+        """Records that a task's trajectory has arrived."""
         if (asked := self._asked.pop(task_id, None)) is not None:
             self._recent.append(now - asked.at)
             self._slow_in_a_row = 0
 
     def end(self, task_id: str, *, timed_out: bool) -> bool:
-        """Forgets it; whether it was too slow for its like, and not for the run's own limit."""
+        """Forgets a task; tells whether it exceeded a limit shorter than the run's own."""
         asked = self._asked.pop(task_id, None)
         slow = timed_out and asked is not None and asked.limit < self._most
         self._slow_in_a_row += slow

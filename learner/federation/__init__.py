@@ -1,1 +1,1 @@
-"""Federated rounds: who is asked, which updates count, and what becomes of the model."""
+"""Federated rounds: which nodes are asked, which updates count, and what the next model is."""

@@ -1,4 +1,4 @@
-"""Which nodes are there for a federation, by what the scheduler says of its actors. Their labels are claims."""
+"""Finds a federation's nodes in the scheduler's list of actors. The labels of actors are only claims."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,13 +27,13 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class NodesFound:
-    """Nodes that can be asked, sorted, and one sentence for every actor whose claims are not believed."""
+    """Nodes that can be asked, sorted, and one sentence for every actor that was left out."""
 
     nodes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
     def sentence(self) -> str:
-        """What people are told of those left out; empty when none was."""
+        """Says which actors were left out; empty when none were."""
         if not self.left_out:
             return ""
         more = len(self.left_out) - _SHOWN
@@ -44,7 +44,7 @@ class NodesFound:
 async def list_nodes(
     scheduler: "SchedulerServiceAsyncStub", selection: SelectionConfig, *, secure: bool = False
 ) -> NodesFound:
-    """Nodes that are ready and can train, in a secure sum if need be; FleetError when the scheduler does not say."""
+    """Nodes that are ready and can train, in a secure sum if need be; FleetError if the scheduler does not answer."""
     request = pb.ListActorsRequest(states=[pb.ACTOR_STATE_READY])
     try:
         listing = pages(partial(scheduler.ListActors, timeout=_CALL_SECONDS), request)
@@ -55,7 +55,7 @@ async def list_nodes(
 
 
 def nodes_among(actors: "Iterable[pb.Actor]", selection: SelectionConfig, *, secure: bool = False) -> NodesFound:
-    """A bad label costs its own actor only."""
+    """The nodes of these actors. A bad label leaves out its own actor only."""
     nodes: set[str] = set()
     left_out: list[str] = []
     wanted, named = selection.labels.items(), frozenset(selection.nodes)

@@ -1,7 +1,7 @@
-"""One federation at work: performs what the rounds decide, keeps it on disk, and goes on after a restart.
+"""Runs one federation: performs what the rounds decide, records it on disk, and continues after a restart.
 
-A cause that passes ends a life of the federation, not the federation: memory is rebuilt from the journal, nodes are
-asked again with the same nonces, and the next life goes on as after a restart of the learner.
+A transient failure ends a life of the federation, not the federation: memory is rebuilt from the journal, nodes are
+asked again with the same nonces, and the next life continues as after a restart of the learner.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ _READY_SECONDS = 10.0
 
 
 class Federation:
-    """Lives on the event loop; only models are made elsewhere."""
+    """Runs on the event loop; threads aggregate models and check the spool."""
 
     def __init__(self, folder: Path, channel: grpc.aio.Channel, list_nodes: ListNodes) -> None:
         about = about_files.read(folder)
@@ -68,7 +68,7 @@ class Federation:
         self._timer = RoundTimer(self.core, self._search, self._trouble, self._handle, age)
         self._model = self._models.whole(self.core.version, self.core.digest)
         self.core.digest = self._model.digest
-        # A masked update has its weight as one more word.
+        # A masked update carries its weight as one more word.
         self._spool = Spool(folder / "updates.bin", self.schema.size + self.config.secure.enabled)
         try:
             self._journal = Journal(folder / JOURNAL)
@@ -80,7 +80,7 @@ class Federation:
         self._aggregator = Aggregator(self.config, self._models, self._spool, folder)
         self._sums: SecureSums | None = None
         if self.config.secure.enabled:
-            # Needs a package that other federations do not.
+            # Imported here because only secure federations need its package.
             from .masking import secure_sums
 
             self._sums = self._tasks.sums = self._timer.sums = secure_sums.SecureSums(
@@ -89,16 +89,16 @@ class Federation:
         self._ended = asyncio.Event()
         self._resumed = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
-        # Set while memory and journal may be apart: nothing may happen before one is made from the other.
+        # Set while memory and journal may differ: nothing may happen until memory is rebuilt from the journal.
         self._torn: OSError | MemoryError | None = None
         self._fallen = asyncio.Event()
-        # A model that is a policy can be acted with, as any run's.
+        # A model that is a policy is served like any run's.
         self.policies = PolicyRegistry(self.federation_id) if "policy" in about.metadata else None
         self._publish()
 
     @property
     def trouble(self) -> str:
-        """What it waits for; empty while it goes on."""
+        """What the federation waits for; empty while it makes progress."""
         return self._trouble.sentence
 
     @property
@@ -111,14 +111,14 @@ class Federation:
         return self._models.kept(version, self._model, self.core.history.digest_of(version))
 
     def watch(self, hosts: Sequence[str], have_version: int) -> Watcher:
-        """For a process whose tasks go to these hosts. What they were asked before it came is owed to it too."""
+        """Watches for a process that runs these hosts' tasks; if they are at work already, it gets the model too."""
         watcher = self.watchers.add(hosts, have_version)
         if {host_of(node) for node in self.core.busy_nodes()} & set(hosts):
             watcher.offer(self._model)
         return watcher
 
     async def run(self) -> None:
-        """Until the federation has ended or the learner stops; raises only what is the federation's own fault."""
+        """Runs until the federation has ended or the learner stops; raises only failures that do not pass."""
         metrics.RUNNING.inc()
         try:
             while True:
@@ -139,26 +139,26 @@ class Federation:
             metrics.RUNNING.dec()
 
     def stop(self, reason: str) -> None:
-        """Ends after the round in hand, or at once when it is paused."""
+        """Ends the federation after the current round, or at once if it is paused."""
         if self.core.phase is not Phase.ENDED:
             self._handle(events.Stop(reason, at_once=bool(self._trouble.paused)))
 
     def fail(self, reason: str) -> None:
-        """Ends at once."""
+        """Ends the federation at once, as failed."""
         if self.core.phase is not Phase.ENDED:
             self._handle(events.Stop(reason, failed=True))
 
     def close(self) -> None:
-        """Lets go of the files."""
+        """Closes the files."""
         self.reception.close()
         self.watchers.close()
         self._journal.close()
         self._spool.close()
 
     async def ready(self) -> None:
-        """Until a resumed federation knows what is left to do: before that, an update could have it done twice.
+        """Waits until a resumed federation knows what is left to do: an update before that could have it done twice.
 
-        Unavailable when that takes too long: the node comes again.
+        Raises Unavailable if that takes too long; the node tries again.
         """
         if self._resumed.is_set():
             return
@@ -169,7 +169,7 @@ class Federation:
             raise Unavailable(f"the federation is paused: {self.trouble}", reason="PAUSED") from None
 
     async def _life(self) -> BaseException | None:
-        """In a task of its own, so that one that failed leaves no cancellation behind. The error that ended it."""
+        """Runs a life in its own task, so that a failed one leaves no cancellation behind; returns its error."""
         life = asyncio.get_running_loop().create_task(self._live())
         try:
             await asyncio.wait({life})
@@ -215,20 +215,20 @@ class Federation:
         (self._folder / NOISE_KEY).unlink(missing_ok=True)
 
     async def _fall(self) -> None:
-        """Ends a life when somebody outside of it met a passing cause."""
+        """Ends a life when something outside it met a transient failure."""
         await self._fallen.wait()
         if self._torn is not None:
             raise self._torn
 
     def _stumble(self, error: OSError | MemoryError) -> Unavailable:
-        """Ends this life; the caller raises what it is given."""
+        """Ends this life; the caller raises the error that this returns."""
         self._resumed.clear()
         self._torn = error
         self._fallen.set()
         return Unavailable(f"the federation is paused: {sentence_of(error)}", reason="PAUSED")
 
     def _restore(self) -> None:
-        """Memory as the journal has it. The core stays the same object: others know it."""
+        """Rebuilds memory from the journal. The core stays the same object, because others hold it."""
         self._journal.reopen()
         self._rebuild()
         self._torn = None
@@ -254,7 +254,7 @@ class Federation:
         return age
 
     def _damaged(self) -> list[str]:
-        """Updates that are not in the spool as they were accepted."""
+        """Nonces of accepted updates whose bytes in the spool have changed."""
         return [
             answer.nonce
             for answer in self.core.participants.kept()
@@ -269,7 +269,7 @@ class Federation:
         self._perform(self._record(event))
 
     def _record(self, event: Event) -> list[Action]:
-        """What is to be done about it, which nobody is told before the event is on disk."""
+        """Applies an event and journals it; returns the actions, none of which is performed before that."""
         if self._torn is not None:
             raise Unavailable(f"the federation is paused: {sentence_of(self._torn)}", reason="PAUSED")
         now = self._timer.now()
@@ -285,7 +285,7 @@ class Federation:
         except (OSError, MemoryError) as error:
             raise self._stumble(error) from error
         except Exception:
-            # A defect may have left half of a decision behind, which the journal does not have.
+            # A defect may have left half a decision in memory that the journal does not have.
             self._undo()
             raise
         if written:
@@ -308,7 +308,7 @@ class Federation:
             log.warning("journal_not_compacted", federation_id=self.federation_id, cause=sentence_of(error))
 
     def _perform(self, actions: Sequence[Action]) -> None:
-        """Between two lives only the end is performed: all else is told again by the rounds when they resume."""
+        """Between two lives only End is performed; the rounds repeat everything else when they resume."""
         for action in actions:
             match action:
                 case events.End(state, reason):
@@ -343,7 +343,7 @@ class Federation:
         self._offer(each.node_id for each in assignments)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """As part of this life; between two lives nothing is done."""
+        """Starts work as part of this life; between two lives it is dropped."""
         if self._group is not None:
             self._group.create_task(work)
         else:
@@ -374,7 +374,7 @@ class Federation:
         actions = self._record(events.Aggregated(model.version, model.digest, shown))
         if "privacy/epsilon" in shown:
             metrics.EPSILON.set(shown["privacy/epsilon"])
-        # Nobody sees a version before it is written down that there is one.
+        # Nobody sees a version before the journal has it.
         self._model = model
         self._publish()
         self._perform(actions)

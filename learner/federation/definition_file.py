@@ -1,4 +1,4 @@
-"""What a federation is, on disk: written once, whole, for its owner's eyes."""
+"""The definition of a federation on disk: written once, whole, and readable by its owner only."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ class About:
 
 
 def create(folder: Path, federation_id: str, config: FederationConfig, first: FirstModel) -> None:
-    """Writes down a new federation with its first model; InvalidInput when the model cannot be federated."""
+    """Writes a new federation with its first model; InvalidInput when the model cannot be federated."""
     schema = ModelSchema.of(first.tensors, first.rules)
     partial = folder.with_name(f"{PARTIAL}{folder.name}")
     remove(partial)
@@ -48,7 +48,7 @@ def create(folder: Path, federation_id: str, config: FederationConfig, first: Fi
         "metadata": metadata,
     }
     if config.privacy.mode == "central":
-        # There from the beginning: however often a federation is resumed, its noise is the same.
+        # Created now, so that a federation draws the same noise however often it is resumed.
         NoiseKey(partial / NOISE_KEY).seed(1)
     replace_file(partial / ABOUT, json.dumps(about, indent=2).encode(), mode=PRIVATE)
     partial.rename(folder)
@@ -56,7 +56,7 @@ def create(folder: Path, federation_id: str, config: FederationConfig, first: Fi
 
 
 def read(folder: Path) -> About:
-    """FailedPrecondition when the file is not what was written."""
+    """Reads a definition; FailedPrecondition when the file is damaged."""
     try:
         about = json.loads((folder / ABOUT).read_bytes())
         return About(
@@ -72,7 +72,7 @@ def read(folder: Path) -> About:
 
 
 def may_be_in(folder: Path) -> bool:
-    """Whether there is one in it; also when the disk does not say."""
+    """Whether the folder holds a federation; True also when the disk cannot tell."""
     try:
         return (folder / ABOUT).exists()
     except OSError:
@@ -80,7 +80,7 @@ def may_be_in(folder: Path) -> bool:
 
 
 def remove(path: Path) -> None:
-    """Whatever is there: a folder, a file or a link, which is not followed."""
+    """Removes a folder, a file or a link; links are not followed."""
     if path.is_symlink() or path.is_file():
         path.unlink()
     elif path.exists():

@@ -41,7 +41,7 @@ _READ_AGAIN_SECONDS = 1.0
 
 
 class Federations:
-    """Used as a context manager, which owns the federations' work."""
+    """A context manager that owns the federations' work."""
 
     def __init__(self, folder: Path, channel: grpc.aio.Channel, config: FederationsConfig) -> None:
         self._folder = folder
@@ -52,7 +52,7 @@ class Federations:
         self._group = asyncio.TaskGroup()
         self._running: set[asyncio.Task[None]] = set()
         self._starting = asyncio.Lock()
-        # Folders that cannot be read, and why; those that may be readable in a moment.
+        # Why folders cannot be read: damaged ones, and those that may be readable in a moment.
         self._damaged: dict[str, str] = {}
         self._unread: dict[str, str] = {}
 
@@ -68,11 +68,11 @@ class Federations:
         return self
 
     def _read(self, folder: Path) -> Federation | None:
-        """One that is broken in whatever way costs itself, not the learner."""
+        """Reads one federation. However broken it is, the learner goes on without it."""
         try:
             federation = Federation(folder, self._channel, self._list_nodes)
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-            # Time does not mend these.
+            # Waiting does not cure these.
             self._damage(folder, error)
         except (OSError, MemoryError) as error:
             if self._unread.get(folder.name) != sentence_of(error):
@@ -92,7 +92,7 @@ class Federations:
         log.error("federation_damaged", path=str(folder), message=sentence_of(error))
 
     async def _read_on(self) -> None:
-        """A disk that does not give out a federation now may do so in a moment."""
+        """Retries federations that the disk could not read at first."""
         while self._unread:
             await asyncio.sleep(_READ_AGAIN_SECONDS)
             for name in sorted(self._unread):
@@ -113,7 +113,7 @@ class Federations:
                 federation.close()
 
     def get(self, federation_id: str) -> Federation:
-        """One of them; empty = the one started last."""
+        """A federation by its id; empty = the one started last."""
         if not federation_id and self._federations:
             return max(self._federations.values(), key=lambda federation: federation.created)
         if federation_id not in self._federations:
@@ -126,17 +126,17 @@ class Federations:
         return self._federations[federation_id]
 
     def all(self) -> Sequence[Federation]:
-        """Those that could be read, in no order."""
+        """All federations that could be read, in no order."""
         return list(self._federations.values())
 
     def policies(self, run_id: str, otherwise: Callable[[str], PolicyRegistry]) -> PolicyRegistry:
-        """The policies of a federation that trains one, by its id; of a run in every other case."""
+        """The policies of the federation with this id, if it trains one; otherwise those of the run."""
         federation = self._federations.get(run_id)
         found = federation.policies if federation is not None else None
         return found if found is not None else otherwise(run_id)
 
     async def start(self, federation_id: str, values: Mapping[str, Any]) -> Federation:
-        """Begins one; the same id with the same configuration is the same federation."""
+        """Starts a federation; the same id with the same configuration returns the existing one."""
         async with self._starting:
             return await self._start(federation_id, values)
 

@@ -1,8 +1,8 @@
 """The events of a federation on disk: one JSON line each, with a checksum. Only a torn last line is dropped.
 
-A line is there whole or it is taken back: a disk that is full for a moment leaves nothing that a later line could be
-glued to. A long journal is put in place by one line that has the state of the rounds. A witness beside it knows how
-long it was: one that is gone or was cut is an error, since a federation that began anew would forget what it gave away.
+A line is written whole or taken back, so that a full disk leaves no fragment for a later line to join. A long journal
+is replaced by one line with the state of the rounds. A witness beside it records its length: a journal that is gone or
+was cut is an error, since a federation that started over would forget how much privacy it has spent.
 """
 
 import contextlib
@@ -41,17 +41,17 @@ _KINDS = {
         events.Restored,
     )
 }
-# What the next step stands on is on disk before that step; single updates are told by their digests.
+# Synced to disk before the next step, which relies on them. Damage to a single update shows in its digest.
 _SYNCED = (events.Begin, events.Aggregated, events.Stop)
 _COMPACTED_BYTES = 4 << 20
-# Of any journal: they are told from each other by their folders.
+# The same for every journal: their folders tell them apart.
 _IDENTITY = 1
 JOURNAL = "journal.jsonl"
 LOST = "JOURNAL_LOST"
 
 
 def encode(event: Event, now: float) -> bytes:
-    """One line. Made before the rounds change, since it may fail."""
+    """An event as one line. Called before the rounds change, since it may fail."""
     body = json.dumps([type(event).__name__, round(now, 6), _values(event)], separators=(",", ":")).encode()
     return b"%08x %s\n" % (zlib.crc32(body), body)
 
@@ -72,7 +72,7 @@ class Journal:
         return self._size > max(_COMPACTED_BYTES, 2 * self._compacted)
 
     def append(self, event: Event, line: bytes) -> None:
-        """Adds an event that was encoded; OSError when it could not be written, and then it is not there."""
+        """Appends an encoded event; on OSError, nothing was appended."""
         synced = isinstance(event, _SYNCED)
         if synced:
             self._check()
@@ -81,7 +81,7 @@ class Journal:
             if synced:
                 os.fdatasync(self._descriptor)
         except BaseException:
-            # Also possible on a full disk. What a broken one leaves behind is cut off when it is next opened.
+            # This works on a full disk too. Whatever a broken disk leaves behind is cut off by `read_journal`.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, self._size)
             raise
@@ -90,8 +90,8 @@ class Journal:
             self._witness.note(self._size)
 
     def compact(self, line: bytes) -> None:
-        """The line takes the place of all others; OSError leaves the journal as it was."""
-        # For as long as its length is that of the one or of the other.
+        """Replaces all lines with this one; OSError leaves the journal as it was."""
+        # Until the file is replaced, it may have either length.
         self._witness.begin(_IDENTITY, 1)
         try:
             replace_file(self._path, line, mode=PRIVATE)
@@ -103,14 +103,14 @@ class Journal:
         self._compacted = len(line)
 
     def reopen(self) -> None:
-        """After trouble with the disk: only whole lines are kept."""
+        """Reopens the file after trouble with the disk; only whole lines are kept."""
         self.close()
         for _ in read_journal(self._path):
             pass
         self._open()
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = -1
@@ -128,7 +128,7 @@ class Journal:
             raise
 
     def _check(self) -> None:
-        """OSError when the file was deleted, replaced or cut: what is written to it would be lost."""
+        """Raises OSError if the file was deleted, replaced or cut, since new lines would be lost."""
         held = os.fstat(self._descriptor)
         try:
             found = os.stat(self._path)
@@ -139,10 +139,10 @@ class Journal:
 
 
 def read_journal(path: Path) -> Iterator[tuple[Event, float]]:
-    """Events with their times, oldest first; FailedPrecondition when a line before the last is damaged, or lines that
-    were there are gone.
+    """Events with their times, oldest first; FailedPrecondition when a line before the last is damaged or lines are
+    missing.
 
-    What is left of a torn last line is cut off; one that lacks its newline alone is given it.
+    A torn last line is cut off; one that lacks only its newline gets it.
     """
     seen = Witness(path).read()
     least = 0 if seen is None else seen.last_id
@@ -168,7 +168,7 @@ def read_journal(path: Path) -> Iterator[tuple[Event, float]]:
 
 
 def _values(event: Event) -> dict[str, Any]:
-    """As dataclasses.asdict, without its copies: an update is written down while its node waits."""
+    """Like dataclasses.asdict, without its copies: a node waits while its update is recorded."""
     values = {name: getattr(event, name) for name in event.__slots__}
     if isinstance(event, events.Prepared):
         values["answer"] = asdict(event.answer)

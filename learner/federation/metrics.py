@@ -1,4 +1,4 @@
-"""What Prometheus scrapes of federations; docs/metrics.md lists the same names."""
+"""Prometheus metrics of federations; docs/metrics.md lists the same names."""
 
 from prometheus_client import Counter, Gauge, Histogram
 
@@ -8,7 +8,7 @@ UPDATES = Counter(
 )
 UNLISTED = Counter(
     "parlmesh_learner_federation_unlisted_refusals_total",
-    "Refused updates that are in no history: of callers who may not send them, and beyond what a round lists.",
+    "Refused updates that no history lists: from callers that may not send them, or beyond what a round lists.",
 )
 UPDATE_BYTES = Counter("parlmesh_learner_federation_update_bytes_total", "Bytes of federated updates received.")
 ROUND_SECONDS = Histogram(
@@ -16,6 +16,9 @@ ROUND_SECONDS = Histogram(
     "Time from the start of a federated round to its new model.",
     buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000),
 )
-PAUSES = Counter("parlmesh_learner_federation_pauses_total", "Times that federations waited for something to pass.")
+PAUSES = Counter(
+    "parlmesh_learner_federation_pauses_total",
+    "Times that a federation paused to wait for nodes, the scheduler or the disk.",
+)
 RUNNING = Gauge("parlmesh_learner_federations_running", "Federations that have not ended.")
-EPSILON = Gauge("parlmesh_learner_federation_epsilon", "Privacy given away by the last private round (epsilon).")
+EPSILON = Gauge("parlmesh_learner_federation_epsilon", "Privacy spent up to the last private round (epsilon).")

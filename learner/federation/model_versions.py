@@ -18,15 +18,15 @@ from parlmesh.federation.update_digests import fast_hasher
 from parlmesh.types import Array
 from parlmesh.wire.chunks import MODEL_DATA, chunk_to_wire
 
-# A node that was asked some versions ago can still fetch what it is to start from.
+# A node that was asked a few versions ago can still fetch the model it starts from.
 _KEPT = 4
 CHUNK_BYTES = 1 << 19
-# Nodes fetch a version at about the same time: what one was sent, the next ones are sent again.
+# Nodes fetch a version at about the same time, so messages encoded for one are reused for the next.
 _ENCODED_CHUNKS = 8
 
 
 class _Digests:
-    """Both digests of a file, taken in one go."""
+    """Both digests of a file, computed in one pass."""
 
     def __init__(self) -> None:
         self.size_bytes = 0
@@ -72,7 +72,7 @@ class StoredModel:
             start += len(chunk)
 
     def encoded(self) -> Iterator[bytes]:
-        """The file as messages whose one field is `data`."""
+        """The file as messages whose only field is `data`."""
         for start in range(0, self.size_bytes, CHUNK_BYTES):
             message = self._encoded.get(start)
             if message is None:
@@ -94,7 +94,7 @@ class ModelFiles:
         self._header = model_header(schema, metadata)
 
     def path(self, version: int) -> Path:
-        """Where a version lies."""
+        """The file of a version."""
         return self._folder / f"v{version:08d}.safetensors"
 
     @property
@@ -104,13 +104,13 @@ class ModelFiles:
         return max((int(name) for name in names if name.isdigit()), default=0)
 
     def first(self, tensors: Mapping[str, Array]) -> None:
-        """Version 1."""
+        """Writes version 1."""
         others = b"".join(np.ascontiguousarray(tensors[t.name]).tobytes() for t in other_tensors(self._schema))
         joined = (np.ascontiguousarray(tensors[t.name], "<f4") for t in self._schema.joined)
         self._write(1, (array.reshape(-1).view(np.uint8).data for array in joined), others)
 
     def derive(self, base: int, parts: Callable[[], Iterator[memoryview]]) -> StoredModel:
-        """Version base + 1: the parts joined are its vector, all other tensors are the base's."""
+        """Writes version base + 1: the parts joined are its vector, and all other tensors are the base's."""
         with self.path(base).open("rb") as file:
             file.seek(len(self._header) + 4 * self._schema.size)
             others = file.read()
@@ -120,7 +120,7 @@ class ModelFiles:
         return model
 
     def reader(self, version: int) -> "VectorReader":
-        """The joined numbers of a version."""
+        """Reads the joined numbers of a version."""
         return VectorReader(self.path(version), len(self._header))
 
     def whole(self, version: int, digest: str) -> StoredModel:
@@ -131,7 +131,7 @@ class ModelFiles:
         return model
 
     def kept(self, version: int, newest: StoredModel, digest: str) -> StoredModel:
-        """A version that is still here and as it was written; 0 = the newest."""
+        """A version that is still kept and undamaged; 0 = the newest."""
         if version in (0, newest.version):
             return newest
         try:
@@ -158,7 +158,7 @@ class ModelFiles:
 
 
 class VectorReader:
-    """Reads stretches of a model's joined numbers."""
+    """Reads ranges of a model's joined numbers."""
 
     def __init__(self, path: Path, offset: int) -> None:
         self._path = path
@@ -173,5 +173,5 @@ class VectorReader:
         return np.frombuffer(data, "<f4")
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         os.close(self._descriptor)

@@ -1,4 +1,4 @@
-"""The wait for enough nodes: asks the scheduler who is there, and begins a round when there are enough."""
+"""Asks the scheduler which nodes are connected, and begins a round when there are enough."""
 
 import asyncio
 import secrets
@@ -14,7 +14,7 @@ from .rules.events import Begin, Event
 from .rules.phase import Phase
 from .rules.rounds import Rounds
 
-# How long a list of connected nodes is good for the next round.
+# How long a list of connected nodes stays good for another round.
 NODES_SECONDS = 1.0
 _SEEK_SECONDS = 0.1
 
@@ -22,7 +22,7 @@ ListNodes = Callable[[FederationConfig], Awaitable[NodesFound]]
 
 
 class NodeSearch:
-    """Of one federation. It searches while it is `wanted`; a buffer takes up nodes that come later."""
+    """The search of one federation. It searches while `wanted`; a buffer also takes nodes that connect later."""
 
     def __init__(self, core: Rounds, list_nodes: ListNodes, trouble: Trouble, handle: Callable[[Event], None]) -> None:
         self._core = core
@@ -34,7 +34,7 @@ class NodeSearch:
         self._good_until = 0.0
 
     async def run(self) -> None:
-        """Begins a round as soon as enough nodes are there."""
+        """Begins a round as soon as enough nodes are connected."""
         config, core = self._core.config, self._core
         least = config.selection.min_nodes
         while True:
@@ -60,7 +60,7 @@ class NodeSearch:
                 self._handle(Begin(self._found.nodes, secrets.token_hex(16), time.time()))
 
     async def look(self) -> bool:
-        """Asks for the connected nodes; False when the scheduler does not say."""
+        """Asks for the connected nodes; False when the scheduler does not answer."""
         try:
             self._found = await self.list_nodes(self._core.config)
         except FleetError as error:

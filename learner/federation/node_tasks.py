@@ -1,4 +1,4 @@
-"""The tasks of a federation's nodes at the scheduler: submitted, withdrawn, and what their outcomes tell the rounds."""
+"""Submits and withdraws the tasks of a federation's nodes, and turns their outcomes into events for the rounds."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -18,13 +18,13 @@ from .task_specs import EVALUATE, NodesTask, evaluations_in, failures_in
 if TYPE_CHECKING:
     from .masking.secure_sums import SecureSums
 
-# The scheduler's word for a task that it has lost, and for one that no actor can run at the moment.
+# The scheduler's reasons for a task that it has lost, and for one that no actor can run at the moment.
 _ASK_AGAIN = ("TASK_LOST", "UNKNOWN_KIND")
 _ASK_AGAIN_SECONDS = 1.0
 
 
 class NodeTasks:
-    """Of one federation. Nothing is submitted between two lives: the rounds ask again when they resume."""
+    """Tasks of one federation. Nothing is submitted between two lives: the rounds ask again when they resume."""
 
     def __init__(
         self,
@@ -43,16 +43,16 @@ class NodeTasks:
         self._dispatcher: Dispatcher | None = None
 
     def begin(self, dispatcher: Dispatcher) -> None:
-        """A life begins, with no task."""
+        """Begins a life, with no tasks."""
         self._dispatcher = dispatcher
         self._open.clear()
 
     def end(self) -> None:
-        """A life is over."""
+        """Ends a life."""
         self._dispatcher = None
 
     def submit(self, tasks: Sequence[NodesTask]) -> None:
-        """Asks nodes."""
+        """Submits tasks for nodes."""
         if self._dispatcher is not None:
             names = self._dispatcher.submit([task.spec for task in tasks])
             self._open.update(zip(names, tasks, strict=True))
@@ -63,18 +63,18 @@ class NodeTasks:
         return [task_id for task_id, task in self._open.items() if unwanted & set(task.nodes)]
 
     async def withdraw(self, task_ids: Sequence[str]) -> None:
-        """Their outcomes are not waited for any more."""
+        """Cancels tasks, whose outcomes are no longer waited for."""
         for task_id in task_ids:
             self._open.pop(task_id, None)
         if task_ids and self._dispatcher is not None:
             await self._dispatcher.cancel(list(task_ids))
 
     async def withdraw_all(self) -> None:
-        """The federation has ended."""
+        """Withdraws all open tasks: the federation has ended."""
         await self.withdraw(list(self._open))
 
     def take(self, outcome: pb.Outcome) -> None:
-        """What the scheduler says of one of them; withdrawn ones are not looked at."""
+        """Handles an outcome; those of withdrawn tasks are ignored."""
         task = self._open.pop(outcome.task_id, None)
         if task is None:
             return
@@ -110,7 +110,7 @@ class NodeTasks:
                 self._handle(event)
 
     async def _ask_again(self, task: NodesTask, reason: str) -> None:
-        """The scheduler's trouble is not the node's: it is asked for the same update until the round closes."""
+        """The scheduler's trouble is not the nodes', so they are asked for the same updates until the round closes."""
         await self._wait_out(task, reason)
         who = self._core.participants
         open_ = [who.assignments[node] for node in task.nodes if who.waits_for(node, task.nonces[node])]
@@ -118,7 +118,7 @@ class NodeTasks:
             self._ask(open_)
 
     async def _prepare_again(self, task: NodesTask, reason: str) -> None:
-        """As `_ask_again`; nodes answer the same step in the same way, and one that is over is not looked at."""
+        """Like `_ask_again`; nodes repeat the same answer to a step, and answers to one that is over are ignored."""
         await self._wait_out(task, reason)
         if task.number == self._core.round:
             self.submit([task])

@@ -1,7 +1,7 @@
-"""What the noise of private rounds is drawn from: a key that is hashed on with every version: old noise is lost.
+"""The key that noise of private rounds is drawn from. It is hashed onward with every version, so old noise is lost.
 
-Whoever reads the file cannot subtract the noise of versions that were published; a round that is made again after a
-kill draws the same noise, since the key moves on only when its version is written down.
+Nobody who reads the file can subtract the noise of published versions. A round that is repeated after a kill draws the
+same noise, since the key moves on only once its version is recorded.
 """
 
 import hashlib
@@ -19,13 +19,13 @@ _KEY_BYTES = 32
 
 
 class NoiseKey:
-    """In a file of its own that its owner alone can read. Used in one thread at a time."""
+    """Kept in its own file, which only its owner can read. Used in one thread at a time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def seed(self, version: int) -> bytes:
-        """For the version that is made of this one; always the same until `forget`. OSError when it cannot be kept."""
+        """The seed for the version made from this one; the same until `forget`. OSError when it cannot be written."""
         step, key = self._read()
         if step < 0 or step > version:
             step, key = version, secrets.token_bytes(_KEY_BYTES)
@@ -36,7 +36,7 @@ class NoiseKey:
         return hashlib.sha256(b"noise" + key).digest()
 
     def forget(self, version: int) -> None:
-        """The version that was made of this one is written down: its noise can never be drawn again."""
+        """Moves the key on once the version made from this one is recorded: its noise can never be drawn again."""
         step, key = self._read()
         if 0 <= step <= version:
             self._write(version + 1, _onward(key, version + 1 - step))

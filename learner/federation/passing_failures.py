@@ -1,5 +1,4 @@
-"""What a federation waits out, and what ends it: a full disk, a lost scheduler or a journal that somebody took away
-passes, a defect does not."""
+"""Which failures a federation waits out: a full disk, a lost scheduler or a missing journal passes, a defect not."""
 
 import asyncio
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from .journal import LOST
 log = get_logger("parlmesh.learner")
 
 _LONGEST = 300
-# Between two tries; the longest pause is also the longest that a cause that has gone is waited for.
+# Between two tries. A federation notices within the longest pause that a cause has gone.
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 0.2, 5.0
 
 
@@ -25,7 +24,7 @@ def passing(error: BaseException) -> str:
 
 
 def sentence_of(error: BaseException) -> str:
-    """For people."""
+    """An error as one sentence for people."""
     if isinstance(error, FleetError):
         return error.message[:_LONGEST]
     if isinstance(error, OSError) and error.strerror:
@@ -47,39 +46,39 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 class Trouble:
-    """What one federation waits for at present; a cause that lasts is said and counted once."""
+    """What one federation waits for at present; a lasting cause is logged and counted once."""
 
     def __init__(self, federation_id: str) -> None:
         self._federation_id = federation_id
         self._backoff = Backoff(first=_SHORTEST_SECONDS, limit=_LONGEST_SECONDS)
         self.paused = ""
-        """Why it does not go on; empty while it does."""
+        """Why it is paused; empty while it is not."""
         self.obstacle = ""
-        """Why the scheduler takes none of its tasks; what it refuses today it may take tomorrow."""
+        """Why the scheduler accepts none of its tasks; it may accept them later."""
 
     @property
     def sentence(self) -> str:
-        """For people; empty while it goes on."""
+        """What to tell people; empty while the federation makes progress."""
         return self.paused or self.obstacle
 
     def pause(self, cause: str) -> None:
-        """It does not go on."""
+        """Marks the federation as paused."""
         if self.paused != cause:
             log.warning("federation_paused", federation_id=self._federation_id, cause=cause)
             metrics.PAUSES.inc()
         self.paused = cause
 
     async def wait_out(self, cause: str) -> None:
-        """It does not go on before the next try."""
+        """Pauses until the next try."""
         self.pause(cause)
         await asyncio.sleep(_SHORTEST_SECONDS + self._backoff.next())
 
     def clear(self) -> None:
-        """It goes on."""
+        """Ends the pause."""
         if self.paused:
             log.info("federation_goes_on", federation_id=self._federation_id)
         self.paused = ""
 
     def note_obstacle(self, obstacle: str) -> None:
-        """What the scheduler said last."""
+        """Remembers what the scheduler said last."""
         self.obstacle = obstacle

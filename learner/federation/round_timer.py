@@ -1,4 +1,4 @@
-"""The deadlines of rounds: a round must close also when nobody says anything any more."""
+"""The deadlines of rounds: a round must close even if no node answers."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RoundTimer:
-    """Of one federation; its clock is the federation's age, the time between two lives of the learner left out."""
+    """The timer of one federation. Its clock is the federation's age, without the time when no learner ran."""
 
     def __init__(
         self, core: Rounds, search: NodeSearch, trouble: Trouble, handle: Callable[[Event], None], age: float
@@ -25,9 +25,9 @@ class RoundTimer:
         self._core, self._search, self._trouble, self._handle = core, search, trouble, handle
         self._age, self._born = age, time.monotonic()
         self.sums: SecureSums | None = None
-        """Whether nodes are waited for in a secure round."""
+        """Tells whether a secure round still waits for nodes."""
         self.changed = asyncio.Event()
-        """Set after every event: the deadline may be another one."""
+        """Set after every event, which may change the deadline."""
 
     def now(self) -> float:
         """Age of the federation in seconds."""
@@ -43,7 +43,7 @@ class RoundTimer:
             timed = wait_seconds(core.phase, core.config) is not None and not making
             if timed and left <= 0.0:
                 if core.would_suffer and (self._trouble.obstacle or not await self._search.look()):
-                    # Without a scheduler no node can answer: that is not counted against anybody.
+                    # Without a scheduler no node can answer, so this counts against nobody.
                     core.postpone(self.now())
                     continue
                 before = core.history[-1].state if core.history else None

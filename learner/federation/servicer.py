@@ -25,7 +25,7 @@ from .updates.update_stream import UpdateStream, data_of, parsed
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _DRAIN_SECONDS = 5.0
-# Who is slower than this, or stands still, loses the place of its update.
+# An update that is slower than this, or stands still, loses its slot in the spool.
 UPDATE_SECONDS, SLOWEST_BYTES_PER_SECOND = 60.0, 64 << 10
 
 
@@ -38,7 +38,7 @@ class FederationServicer:
 
     @property
     def service(self) -> Service:
-        """To be served."""
+        """The service, ready to be served."""
         return service_of(
             pb.DESCRIPTOR,
             "FederationService",
@@ -127,8 +127,8 @@ class FederationServicer:
 
 
 async def _send(context: Context, federation_id: str, model: StoredModel) -> None:
-    # Both responses have the same layout. Encoded messages one after another are one message: the header travels with
-    # the first chunk.
+    # Both responses have the same layout. Concatenated messages decode as one message, so the header travels with the
+    # first chunk.
     before = pb.GetFederatedModelResponse(header=model_header(federation_id, model)).SerializeToString()
     for message in model.encoded():
         await context.write(before + message if before else message)
@@ -154,7 +154,7 @@ async def _chunks(opening: pb.SubmitUpdateRequest, messages: AsyncIterator[bytes
 
 
 async def _drain(messages: AsyncIterator[bytes]) -> None:
-    """Takes what the client still sends: one that meets a closed stream in mid-write never learns why (grpc 36066)."""
+    """Reads what the client still sends: if its stream closes in mid-write, it never learns why (grpc 36066)."""
     try:
         async with asyncio.timeout(_DRAIN_SECONDS):
             async for _ in messages:

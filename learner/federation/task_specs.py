@@ -1,4 +1,4 @@
-"""The tasks that a federation asks of its nodes. Virtual nodes of one host share tasks, if their models are small."""
+"""The tasks that a federation gives its nodes. Virtual nodes of one host share tasks if their models are small."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from .rules.records import Assignment
 from .rules.update_checks import evaluation_in
 
 FIT, EVALUATE, MASK = "federated_fit", "federated_evaluate", "federated_mask"
-# A task is what a slot is held for and what is done again when its actor dies: not too many nodes in one.
+# A task occupies a slot and is repeated when its actor dies, so it must not have too many nodes.
 _MOST_NODES = 32
 _MOST_BYTES = 8 << 20
 _ATTEMPTS = 3
@@ -28,14 +28,14 @@ _LONGEST_TEXT = 200
 
 @dataclass(frozen=True, slots=True)
 class NodesTask:
-    """A task and the nodes that it is for; the number is the round, or the version to evaluate."""
+    """A task and its nodes; `number` is the round, or the version to evaluate."""
 
     spec: pb.TaskSpec
     nodes: tuple[str, ...]
     number: int
-    # What each node's update is bound to, when it is to train.
+    # The nonce that each node's update is bound to, if the task trains.
     nonces: Mapping[str, str] = field(default_factory=dict)
-    # Of a secure round.
+    # The step of a secure round.
     step: str = ""
 
 
@@ -46,9 +46,9 @@ def fit_tasks(
     assignments: Sequence[Assignment],
     masking: MaskedRound | None = None,
 ) -> list[NodesTask]:
-    """Train on these nodes, and send each one's update with its nonce. `size` is that of an update in numbers.
+    """Tasks that train on these nodes and send each one's update with its nonce. An update has `size` numbers.
 
-    In a secure round each node gets the others' shares, and `masking` says of whom there are any.
+    In a secure round, each node gets the others' shares from `masking`.
     """
     parameters = _common(federation_id, config)
     parameters |= {"encoding": config.compression.encoding, "ratio": config.compression.ratio}
@@ -82,7 +82,7 @@ def grouped_tasks(
     most: int = _MOST_NODES,
     step: str = "",
 ) -> list[NodesTask]:
-    """Tasks of one round for the nodes of these assignments, each of which is a member of one of them."""
+    """Tasks of one round; each node of these assignments is a member of one of them."""
     shared = _shared(kind, parameters, seconds)
     nonces = {each.node_id: each.nonce for each in assignments}
     return [
@@ -98,7 +98,7 @@ def grouped_tasks(
 
 
 def masks_of(config: FederationConfig, masking: MaskedRound) -> dict[str, Any]:
-    """How the numbers of a secure round are written. In a private federation nodes clip, and all weigh the same."""
+    """How a secure round encodes numbers. In a private federation, nodes clip, and all weigh the same."""
     privacy = config.privacy
     if privacy.mode == "none":
         value, weight = config.secure.largest_value, config.gate.max_samples
@@ -115,7 +115,7 @@ def masks_of(config: FederationConfig, masking: MaskedRound) -> dict[str, Any]:
 
 
 def numbers_of(config: FederationConfig, masking: MaskedRound) -> FixedPoint:
-    """The same for whoever reads the sum."""
+    """The same encoding, for reading the sum."""
     masks, privacy = masks_of(config, masking), config.privacy
     deviation = 0.0
     if privacy.mode == "distributed":
@@ -127,7 +127,7 @@ def numbers_of(config: FederationConfig, masking: MaskedRound) -> FixedPoint:
 def evaluation_tasks(
     federation_id: str, config: FederationConfig, version: int, numbered: Mapping[str, int]
 ) -> list[NodesTask]:
-    """Evaluate this version on these nodes, each with its number."""
+    """Tasks that evaluate this version on these nodes, each with its number."""
     shared = _shared(EVALUATE, {**_common(federation_id, config), "version": version}, config.evaluation.seconds)
     found = []
     for nodes in _grouped(list(numbered), _MOST_NODES):
@@ -137,7 +137,7 @@ def evaluation_tasks(
 
 
 def failures_in(result: pb.Payload, nodes: Sequence[str]) -> dict[str, str]:
-    """Those of these nodes that sent no update that counts, and why; usually none, and then nothing is unpacked."""
+    """Which of these nodes failed to send an update, and why; usually none, and then nothing is unpacked."""
     if "failed" not in result.parameters.fields:
         return {}
     failed = struct_from_proto(result.parameters)["failed"]
@@ -147,7 +147,7 @@ def failures_in(result: pb.Payload, nodes: Sequence[str]) -> dict[str, str]:
 
 
 def evaluations_in(result: pb.Payload, nodes: Sequence[str]) -> list[Evaluated]:
-    """What each of these nodes found. An answer that cannot be says so, and counts against its node alone."""
+    """What each of these nodes found. A malformed answer is marked as bad and counts against its node alone."""
     answers = struct_from_proto(result.parameters).get("judged")
     found = []
     for node in nodes:
@@ -179,11 +179,11 @@ def _grouped(nodes: Sequence[str], most: int) -> list[tuple[str, ...]]:
 
 
 def _shared(kind: str, parameters: Mapping[str, Any], seconds: float) -> pb.TaskSpec:
-    """What the tasks of one asking have in common."""
+    """What tasks that are submitted together have in common."""
     spec = pb.TaskSpec(
         kind=kind, payload=payload_to_proto(parameters), priority=pb.PRIORITY_NORMAL, max_attempts=_ATTEMPTS
     )
-    # Nobody waits longer than the round does.
+    # No task may take longer than the round waits.
     spec.run_timeout.FromNanoseconds(round(seconds * 1e9))
     spec.queue_timeout.FromNanoseconds(round(seconds * 1e9))
     return spec

@@ -1,4 +1,4 @@
-"""A run's curves, read from the metrics.jsonl that its recorder writes: they are there after a restart."""
+"""A run's curves, read from the metrics.jsonl that its recorder writes, so that they survive a restart."""
 
 import json
 from array import array
@@ -12,19 +12,19 @@ _NOT_CURVES = ("time", "step")
 
 @dataclass(slots=True)
 class Curve:
-    """Points of ascending steps."""
+    """Points with ascending steps."""
 
     steps: "array[int]" = field(default_factory=lambda: array("Q"))
     values: "array[float]" = field(default_factory=lambda: array("d"))
 
     def go_back_before(self, step: int) -> None:
-        """Forgets what an earlier life of the run recorded past the checkpoint that the next one went on from."""
+        """Forgets what an earlier life of the run recorded past the checkpoint from which the next one resumed."""
         while self.steps and self.steps[-1] >= step:
             self.steps.pop()
             self.values.pop()
 
     def thinned(self, most: int) -> "Curve":
-        """At most this many points, evenly spaced, the first and the last among them."""
+        """At most this many points, evenly spaced, including the first and the last."""
         count = len(self.steps)
         if count <= most:
             return self
@@ -34,7 +34,7 @@ class Curve:
 
 
 def read_curves(path: Path, names: Sequence[str] = (), first_step: int = 0, last_step: int = 0) -> dict[str, Curve]:
-    """Chosen curves, or all, in a range of steps; `last_step` 0 = to the end. What is not there is an empty curve."""
+    """Chosen curves, or all, in a range of steps; `last_step` 0 = to the end. Missing curves are empty."""
     wanted, curves = set(names), {name: Curve() for name in names}
     for row in _rows(path):
         step = int(row["step"])
@@ -48,7 +48,7 @@ def read_curves(path: Path, names: Sequence[str] = (), first_step: int = 0, last
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """A line that a crash cut off is passed over, and so is what is no number."""
+    """Skips lines that a crash cut off, and values that are not numbers."""
     if not path.exists():
         return
     with path.open(encoding="utf-8", errors="replace") as lines:
@@ -71,7 +71,7 @@ _MOST_POINTS = 5_000
 
 
 def draw_learning_curve(metrics: Path, picture: Path, title: str, goal: float | None) -> None:
-    """Returns of training episodes and of evaluations over environment steps."""
+    """Plots the returns of training episodes and of evaluations over environment steps."""
     # Slow to import and needed only here.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""Writing a run's files: a disk that refuses holds the run up, and nothing is lost when it takes them again."""
+"""Writes a run's files. A disk that refuses them holds up the run, and nothing is lost once it takes them again."""
 
 import asyncio
 import os
@@ -11,12 +11,12 @@ from ..runs.stalls import Obstacles
 T = TypeVar("T")
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 2.0
-# A learner that stops does not wait without end: its runs go on from their older checkpoints.
+# A learner that stops does not wait forever: its runs resume from their older checkpoints.
 _LEAVING_SECONDS = 5.0
 
 
 class DiskRefuses(Exception):
-    """The disk still refuses, and the learner leaves."""
+    """The disk still refuses, and the learner is stopping."""
 
 
 class Disk:
@@ -28,11 +28,11 @@ class Disk:
         self._leaving = asyncio.Event()
 
     def leave(self) -> None:
-        """The learner stops: from now on a few tries must do."""
+        """Allows only a few more tries, because the learner is stopping."""
         self._leaving.set()
 
     async def write(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Runs it in the run's thread until the disk takes it; DiskRefuses only when the learner leaves meanwhile."""
+        """Runs it in the run's thread until the disk accepts it; DiskRefuses only if the learner stops meanwhile."""
         loop, pause, since = asyncio.get_running_loop(), _FIRST_PAUSE_SECONDS, None
         while True:
             try:
@@ -51,7 +51,7 @@ class Disk:
 
 
 def sentence_of(error: OSError) -> str:
-    """What the disk said, of which file."""
+    """What the disk said, and about which file."""
     if not error.errno:
         return str(error)
     where = f" {os.fspath(error.filename)}" if isinstance(error.filename, str | os.PathLike) else " a file of the run"

@@ -1,4 +1,4 @@
-"""One learner per folder. The folder itself is locked: there is no lock file that somebody could delete."""
+"""One learner per folder. The folder itself is locked, so there is no lock file that somebody could delete."""
 
 import contextlib
 import fcntl
@@ -9,10 +9,10 @@ from parlmesh.errors import FailedPrecondition
 
 
 class FolderLock:
-    """Held until it is released, or the process ends."""
+    """A lock that is held until it is released or the process ends."""
 
     def __init__(self, folder: Path) -> None:
-        """FailedPrecondition when another learner has the folder; it is made when it is not there."""
+        """Creates the folder if necessary; FailedPrecondition when another learner has it."""
         folder.mkdir(parents=True, exist_ok=True)
         self._descriptor: int | None = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -25,7 +25,7 @@ class FolderLock:
             raise FailedPrecondition(message, reason="FOLDER_IN_USE", folder=folder) from None
 
     def release(self) -> None:
-        """Lets another learner have it."""
+        """Lets another learner have the folder."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             with contextlib.suppress(OSError):

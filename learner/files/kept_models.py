@@ -1,7 +1,7 @@
-"""The policies of one run that are kept for use: those that were evaluated, and the one the run ended with.
+"""The policies of one run that are kept for use: those that were evaluated, and the run's last one.
 
-A model is v<version>.safetensors, the policy as actors read it, and v<version>.json, what is known of it. The second is
-written last and deleted first, so that a model is there whole or not at all. Others may want it as an ONNX file.
+A model is v<version>.safetensors, the policy as actors read it, and v<version>.json, its description. The second is
+written last and deleted first, so that a model exists whole or not at all. It can also be exported as an ONNX file.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ class _Promotion(Config):
 
 
 class ModelFolder:
-    """Keeps the newest few, the best and the promoted one. May be used from any thread."""
+    """Keeps the newest few models, the best and the promoted one. May be used from any thread."""
 
     def __init__(self, path: Path, run_id: str, kept: int) -> None:
         self._path = path
@@ -50,7 +50,7 @@ class ModelFolder:
         self._lock = threading.Lock()
 
     def add(self, version: int, blob: bytes, metadata: Mapping[str, Any]) -> Model:
-        """Returns when the model is on disk; adding a version again replaces what is known of it."""
+        """Returns when the model is on disk; adding a version again replaces it."""
         model = Model(
             run_id=self._run_id,
             version=version,
@@ -67,12 +67,12 @@ class ModelFolder:
         return model
 
     def newest_first(self) -> list[Model]:
-        """All of them; one that cannot be read is left out, which is said in the log."""
+        """All models; those that cannot be read are logged and left out."""
         found = [self._read(path) for path in sorted(self._path.glob("v*.json"), reverse=True)]
         return [model for model in found if model is not None]
 
     def get(self, version: int = 0) -> Model:
-        """A version, or for 0 the promoted one, or the newest when none is."""
+        """A version; 0 = the promoted one, or the newest when none is promoted."""
         version = version or self.promoted
         if not version:
             models = self.newest_first()
@@ -87,7 +87,7 @@ class ModelFolder:
         return model
 
     def blob(self, model: Model) -> bytes:
-        """The policy's bytes, as they were when they were kept."""
+        """The policy's bytes; FailedPrecondition when they have changed since they were written."""
         data = self._weights(model.version).read_bytes()
         if hashlib.sha256(data).hexdigest() != model.digest:
             message = f"the file of model {model.version} of run {self._run_id!r} was changed since it was written"
@@ -106,14 +106,14 @@ class ModelFolder:
             return 0
 
     def promote(self, version: int) -> Model:
-        """Makes a version the one that is given when none is named."""
+        """Makes a version the default."""
         with self._lock:
             model = self.get(version)
             replace_file(self._path / _PROMOTED, _Promotion(version=model.version).model_dump_json().encode())
         return model
 
     def delete(self, version: int) -> None:
-        """FailedPrecondition when the version is promoted."""
+        """Deletes a version; FailedPrecondition when it is promoted."""
         with self._lock:
             model = self.get(version)
             if model.version == self.promoted:
@@ -123,7 +123,7 @@ class ModelFolder:
 
     def _prune(self) -> None:
         models = self.newest_first()
-        # What a damaged file says may be no number.
+        # In a damaged file, this may not be a number.
         evaluated = [model for model in models if isinstance(model.metadata.get("evaluation_return"), (int, float))]
         best = max(evaluated, key=lambda model: float(model.metadata["evaluation_return"]), default=None)
         spared = {self.promoted} | ({best.version} if best is not None else set())
@@ -152,14 +152,14 @@ class ModelFolder:
 
 
 def to_safetensors(blob: bytes, observation_dtype: str) -> bytes:
-    """As it is kept: weights by name, the policy's specification as JSON in the metadata."""
+    """The file as it is kept: weights by name, the policy's specification as JSON in the metadata."""
     return blob
 
 
 def to_onnx(blob: bytes, observation_dtype: str) -> bytes:
     """One graph from the raw observation to the greedy action."""
     try:
-        # Needed by few, and not by a learner that exports nothing.
+        # Imported here because most learners export nothing.
         from parlmesh.exports.onnx_file import policy_to_onnx
     except ImportError as error:
         message = (

@@ -20,17 +20,17 @@ from .curves import draw_learning_curve
 from .tensorboard_hparams import hparams_summary
 from .weights_and_biases import NoTracker, Tracker
 
-# A run that the disk holds up adds no lines, so few ever wait.
+# A run that waits for the disk adds no lines, so few are ever unwritten.
 _MOST_UNWRITTEN_BYTES = 4 << 20
 
 
 class Lines:
-    """Appends; written when `add` returns, unless the disk refuses. Used by one thread at a time."""
+    """Appends lines, which are written when `add` returns unless the disk refuses. Used by one thread at a time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        # A line that a crash cut off is ended first.
+        # If a crash cut off the last line, it is ended first.
         self.unwritten = b"\n" if _is_cut_off(path) else b""
 
     def add(self, line: str) -> None:
@@ -43,7 +43,7 @@ class Lines:
             return
 
     def flush(self) -> None:
-        """Writes what waits; OSError when the disk refuses, and then nothing is lost."""
+        """Writes what waits; OSError when the disk refuses, without losing anything."""
         while self.unwritten:
             if self._descriptor is None:
                 raise OSError(9, "the file is closed", str(self._path))
@@ -54,7 +54,7 @@ class Lines:
             self.unwritten = self.unwritten[written:]
 
     def close(self) -> None:
-        """Frees the file; what still waits is lost."""
+        """Closes the file; what still waits is lost."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
@@ -109,7 +109,7 @@ class Recorder:
         self._metrics.flush()
 
     def record(self, step: int, values: Mapping[str, float]) -> None:
-        """One line and one event. Values that are not finite are left out: JSON has no word for them."""
+        """Writes one line and one event. Values that are not finite are left out, because JSON cannot express them."""
         now = time.time()
         values = {name: value for name, value in values.items() if math.isfinite(value)}
         rounded = {name: float(f"{value:.6g}") for name, value in values.items()}
@@ -119,7 +119,7 @@ class Recorder:
         self._tracker.record(step, values)
 
     def _add_event(self, event: Event) -> None:
-        """TensorBoard's writer does not come back from an error: a new one takes its place, with a file of its own."""
+        """TensorBoard's writer does not recover from an error, so a new one replaces it, with its own file."""
         try:
             if self._events is None:
                 self._events = EventFileWriter(str(self._dir / "tensorboard"))
@@ -130,11 +130,11 @@ class Recorder:
             self._events = None
 
     def save_policy(self, blob: bytes) -> None:
-        """The best policy so far, ready for use."""
+        """Saves the best policy so far, ready for use."""
         replace_file(self._dir / "policy.safetensors", blob)
 
     def finish(self, progress: Progress, state: RunState, reason: str, digest: str, dropped: Mapping[str, int]) -> None:
-        """The summary and the picture."""
+        """Writes the summary and draws the learning curve."""
         self._metrics.flush()
         self._flush_events()
         seconds = progress.elapsed_seconds
@@ -162,7 +162,7 @@ class Recorder:
         draw_learning_curve(self._dir / METRICS_FILE, self._dir / "learning-curve.png", self._title, self._goal)
 
     def close(self) -> None:
-        """Flushes and frees the files."""
+        """Flushes and closes the files."""
         self._metrics.close()
         self._flush_events(close=True)
         self._tracker.close()
@@ -178,5 +178,5 @@ class Recorder:
 
 
 def finite(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with null for every number that is not finite."""
+    """The same values, with null for every number that is not finite."""
     return {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in values.items()}

@@ -1,4 +1,4 @@
-"""A run's settings as TensorBoard's HPARAMS tab reads them, so that runs can be compared by them."""
+"""A run's settings as TensorBoard's HPARAMS tab reads them, so that runs can be compared."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ _ALGORITHMS = ("ppo", "dqn", "sac", "td3", "q_learning", "custom")
 
 
 def hparams_summary(training: Mapping[str, Any], run_id: str) -> Summary:
-    """Those of the algorithm in use and those that every run has."""
+    """Settings of the algorithm in use and those that every run has."""
     unused = {name for name in _ALGORITHMS if name != training.get("algorithm")} - {"custom"}
     used = {name: value for name, value in training.items() if name not in unused}
     summary: Summary = hparams_pb(dict(_flat(used)), trial_id=run_id)
@@ -18,7 +18,7 @@ def hparams_summary(training: Mapping[str, Any], run_id: str) -> Summary:
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, bool | float | str]]:
-    """Keys joined by dots; what is no number is text."""
+    """Joins keys by dots; values that are not numbers become text."""
     for name, value in settings.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")

@@ -1,4 +1,4 @@
-"""Weights & Biases, when it is installed and asked for. Whatever goes wrong there costs a warning, never a run."""
+"""Weights & Biases, when installed and enabled. Whatever goes wrong there costs a warning, never a run."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,34 +14,34 @@ _STEP = "environment_steps"
 
 
 class Tracker(Protocol):
-    """Is told of every point of every curve."""
+    """Receives every point of every curve."""
 
     def record(self, step: int, values: Mapping[str, float]) -> None:
-        """Points at one step."""
+        """Takes points at one step."""
 
     def close(self) -> None:
-        """No more will come."""
+        """Ends the curves."""
 
 
 class NoTracker:
-    """Tells nobody."""
+    """Discards all points."""
 
     def record(self, step: int, values: Mapping[str, float]) -> None:
-        """Forgets them."""
+        """Discards them."""
 
     def close(self) -> None:
         """Has nothing to close."""
 
 
 class WandbTracker:
-    """One run of wandb; after the first error nothing more is told."""
+    """One run of wandb; after the first error, nothing more is sent."""
 
     def __init__(self, run: Any) -> None:
         self._run = run
         self._broken = False
 
     def record(self, step: int, values: Mapping[str, float]) -> None:
-        """Under a step of our own: wandb's must grow, and a resumed run goes over some steps again."""
+        """Uses a step metric of our own: wandb's must grow, but a resumed run repeats some steps."""
         if not self._broken:
             try:
                 self._run.log({**values, _STEP: step})
@@ -62,7 +62,7 @@ class WandbTracker:
 
 
 def open_tracker(config: WandbConfig, run_id: str, folder: Path, configuration: Mapping[str, Any]) -> Tracker:
-    """A tracker as configured; one that tells nobody, after a warning, when wandb cannot be had."""
+    """A tracker as configured; NoTracker, after a warning, when wandb is not available."""
     if not config.enabled:
         return NoTracker()
     try:
@@ -82,7 +82,7 @@ def open_tracker(config: WandbConfig, run_id: str, folder: Path, configuration: 
             resume="allow" if config.mode == "online" else None,
             # Several runs may train in one process.
             reinit="create_new",
-            # Its words would stand between our log's lines.
+            # Otherwise it prints between the lines of our log.
             settings={"silent": True},
         )
         run.define_metric("*", step_metric=_STEP)

@@ -1,1 +1,1 @@
-"""Policies as they are published: their versions, which are kept, and how they travel to many readers."""
+"""Published policies: their versions, which of them are kept, and which become opponents."""

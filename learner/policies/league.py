@@ -1,5 +1,5 @@
-"""The past versions of a run that sit on the other side of its games: on disk before anybody meets them, and served as
-long as they are opponents. `opponent_pool` decides which those are.
+"""The past versions of a run that are opponents in its games: on disk before any game meets them, and served as long
+as they are opponents. `opponent_pool` decides which those are.
 """
 
 import json
@@ -42,7 +42,7 @@ class League:
         self.promoted = 0
 
     def recall(self) -> None:
-        """Takes up what an earlier life has left; a version whose file is damaged or gone is no opponent any more."""
+        """Restores what an earlier life left; a version whose file is damaged or gone is no longer an opponent."""
         self._recall_matches()
         try:
             state = json.loads((self._folder / _RECORDS).read_bytes())
@@ -51,21 +51,21 @@ class League:
         except FileNotFoundError:
             return
         except (ValueError, TypeError, AttributeError, OverflowError, RecursionError, OSError) as error:
-            log.error("opponents_damaged", path=str(self._folder), error=repr(error), advice="the pool starts anew")
+            log.error("opponents_damaged", path=str(self._folder), error=repr(error), advice="the pool starts over")
             self.pool.restore({})
             return
         for version in self.pool.versions:
             self._registry.recall(version, policies[str(version)])
 
     def _intact(self, version: int) -> bytes:
-        """The version's policy; nothing when its file is damaged or gone: every game against it would fail."""
+        """The version's policy; empty when its file is damaged or gone, since every game against it would fail."""
         try:
             data = self._file(version).read_bytes()
             unpack_policy(data)
         except FileNotFoundError:
             return b""
         except (InvalidInput, OSError) as error:
-            log.error("opponent_damaged", version=version, error=str(error), advice="it is met no more")
+            log.error("opponent_damaged", version=version, error=str(error), advice="it is no longer an opponent")
             return b""
         return data
 
@@ -78,7 +78,7 @@ class League:
         except FileNotFoundError:
             return
         except (ValueError, TypeError, OverflowError, RecursionError, OSError) as error:
-            log.error("matches_damaged", path=str(self._folder), error=repr(error), advice="ratings start anew")
+            log.error("matches_damaged", path=str(self._folder), error=repr(error), advice="ratings start over")
 
     def due(self, version: int) -> bool:
         """Whether this version becomes an opponent."""
@@ -92,7 +92,7 @@ class League:
         replace_file(self._folder / _RECORDS, json.dumps(state).encode())
 
     def enter(self, version: int) -> None:
-        """From here on it is met."""
+        """Makes a version an opponent from now on."""
         self._registry.keep(version)
         for gone in self.pool.add(version):
             if gone != self.promoted:
@@ -101,11 +101,11 @@ class League:
         log.info("opponent_entered", version=version, opponents=len(self.pool.versions))
 
     def asked(self) -> list[Share]:
-        """Whom the next rollout meets; nothing = whom its environment names."""
+        """Opponents of the next rollout; none = those its environment names."""
         return [] if self._scripted else self.pool.choose()
 
     def take(self, told: Mapping[str, Any]) -> None:
-        """Results of a rollout, from an actor, which is a stranger: what cannot be is counted and left out."""
+        """Takes the results of a rollout. Actors are not trusted: impossible results are counted and left out."""
         if not self._are_ours(told.get("opponents")):
             metrics.GAMES_REFUSED.inc()
             return
@@ -125,7 +125,7 @@ class League:
                 self._games = [before + count for before, count in zip(self._games, (won, drawn, lost), strict=True)]
 
     def _are_ours(self, digests: Any) -> bool:
-        """Whether the versions that were met are those of this run, as far as it still has them."""
+        """Whether the opponents met were versions of this run, as far as it still has them."""
         for version, digest in digests.items() if isinstance(digests, Mapping) else ():
             found = self._registry.find(int(version)) if str(version).isdigit() and len(version) < 16 else None
             if found is not None and found.blob.digest.hex() != digest:
@@ -134,7 +134,7 @@ class League:
         return True
 
     def references(self, version: int) -> list[int]:
-        """Whom an evaluated version is matched with: the first and the newest opponent, and the promoted model."""
+        """Opponents to match an evaluated version with: the first, the newest, and the promoted model."""
         if not self._match_games:
             return []
         wanted = [*self.pool.versions[:1], *self.pool.versions[-1:], *([self.promoted] if self.promoted else [])]
@@ -147,31 +147,31 @@ class League:
             del self._matches[next(iter(self._matches))]
 
     def save_matches(self) -> None:
-        """Returns when all matches are on disk: ratings after a restart are of the same games."""
+        """Returns when all matches are on disk, so that ratings survive a restart."""
         self._folder.mkdir(parents=True, exist_ok=True)
         found = [[*pair, *counts] for pair, counts in list(self._matches.items())]
         replace_file(self._folder / _MATCHES, json.dumps(found).encode())
 
     def rating(self, version: int) -> Rating | None:
-        """Elo above the oldest version that was matched; None when this one was not."""
+        """Elo above the oldest version that was matched; None when this one was not matched."""
         return ratings(self._matches).get(version)
 
     def passes(self, version: int) -> bool:
-        """Whether an evaluated version is to be promoted: the first one, or one that surely beats the promoted one."""
+        """Whether to promote an evaluated version: the first one, or one that surely beats the promoted one."""
         if not self._gate:
             return False
         found = self._matches.get((version, self.promoted))
         return not self.promoted or (found is not None and score_bounds(*found)[0] > 0.5)
 
     def promote(self, version: int, data: bytes) -> None:
-        """From here on this is the model to beat; it is served as long as it is."""
+        """Makes this the model to beat; it is served as long as it is that."""
         if self.promoted and self.promoted not in self.pool.versions:
             self._registry.release(self.promoted)
         self._registry.recall(version, data)
         self.promoted = version
 
     def curves(self) -> dict[str, float]:
-        """What the games against past versions came to since it was asked last."""
+        """Results of the games against past versions since the last call."""
         (won, drawn, lost), self._games = self._games, [0, 0, 0]
         count = won + drawn + lost
         found = {"selfplay/opponents": float(len(self.pool.versions))}

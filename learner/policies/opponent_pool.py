@@ -20,12 +20,12 @@ class Record:
 
     @property
     def games(self) -> int:
-        """All of them."""
+        """Number of games."""
         return self.won + self.drawn + self.lost
 
     @property
     def win_rate(self) -> float:
-        """A draw is half a win; a version that was never met counts as even."""
+        """Share of wins, with a draw as half a win; about even for a version that was never met."""
         return (self.won + 0.5 * self.drawn + 0.5) / (self.games + 1)
 
 
@@ -37,7 +37,7 @@ class Share(NamedTuple):
 
 
 class OpponentPool:
-    """Past versions in the order of their age."""
+    """Past versions in order of age."""
 
     def __init__(self, config: OpponentsConfig, rng: np.random.Generator) -> None:
         self._config = config
@@ -46,16 +46,16 @@ class OpponentPool:
 
     @property
     def versions(self) -> tuple[int, ...]:
-        """The oldest first."""
+        """Versions in the pool, oldest first."""
         return tuple(self._records)
 
     def due(self, version: int) -> bool:
-        """Whether a version that is published becomes an opponent."""
+        """Whether a published version becomes an opponent."""
         newest = max(self._records, default=None)
         return newest is None or version - newest >= self._config.interval_versions
 
     def add(self, version: int) -> tuple[int, ...]:
-        """Takes a version in; those that had to go for it."""
+        """Adds a version; returns those that had to go for it."""
         self._records[version] = self._records.pop(version, Record())
         gone = []
         while len(self._records) > self._config.kept:
@@ -64,7 +64,7 @@ class OpponentPool:
         return tuple(gone)
 
     def choose(self) -> list[Share]:
-        """Whom the games of one rollout meet; shares sum to 1."""
+        """Chooses the opponents of one rollout; shares sum to 1."""
         config = self._config
         if not self._records or config.newest_share == 1.0:
             return [Share(NEWEST, 1.0)]
@@ -76,7 +76,7 @@ class OpponentPool:
         return ([Share(NEWEST, config.newest_share)] if config.newest_share else []) + past
 
     def record(self, version: int, won: int, drawn: int, lost: int) -> bool:
-        """Takes in games against a version; False when it is not an opponent any more."""
+        """Adds games against a version; False when it is no longer an opponent."""
         found = self._records.get(version)
         if found is None:
             return False
@@ -84,11 +84,11 @@ class OpponentPool:
         return True
 
     def of(self, version: int) -> Record:
-        """What is known of a version."""
+        """The record against a version."""
         return self._records[version]
 
     def state(self) -> dict[str, list[int]]:
-        """All of it, for JSON."""
+        """All records, for JSON."""
         return {str(version): [each.won, each.drawn, each.lost] for version, each in self._records.items()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -104,7 +104,7 @@ class OpponentPool:
         return weights
 
     def _nearest(self) -> int:
-        """The one between the closest neighbours; the first and the newest stay."""
+        """The version with the closest neighbours; the first and the newest stay."""
         versions = sorted(self._records)
         if len(versions) < 3:
             return versions[0]

@@ -1,6 +1,6 @@
 """The policy versions a run may publish. They are reserved on disk before they are used, many at a time, so that no
-version is ever published twice, whenever the learner is killed. The run's uid lies in the same file: whoever loses
-the one loses the other, and a run that may have forgotten its versions is never taken for the one it was.
+version is ever published twice, whenever the learner is killed. The run's uid is in the same file, so that both are
+lost together: a run that may have forgotten its versions is never taken for the one it was.
 """
 
 import secrets
@@ -24,10 +24,10 @@ class _Reservation(Config):
 
 
 class Versions:
-    """The versions of one run. `first` is the one it may publish next."""
+    """The versions of one run. `first` is the first it may publish in this life."""
 
     def __init__(self, folder: Path, *, checkpoint: int = 0, unreserved: int = 0) -> None:
-        """Takes up what was reserved; a life that reserved nothing went at most `unreserved` past its `checkpoint`."""
+        """Starts after what was reserved; a life without reservation went at most `unreserved` past `checkpoint`."""
         self._file = folder / VERSIONS_FILE
         found = _read(self._file)
         self.uid = found.uid if found is not None else secrets.token_hex(8)
@@ -41,11 +41,11 @@ class Versions:
         return version > self.reserved
 
     def reserve(self, version: int) -> None:
-        """Returns when this version and the next ones are reserved on disk. In any thread."""
+        """Returns when this version and the next ones are reserved on disk. May be called in any thread."""
         self._write(version + _BLOCK - 1)
 
     def give_back(self, version: int) -> None:
-        """The run has ended with this version: the next one after it was published by nobody."""
+        """Frees the versions past this one, with which the run has ended."""
         self._write(version)
 
     def _write(self, reserved: int) -> None:
@@ -55,7 +55,7 @@ class Versions:
 
 
 def uid_of(folder: Path) -> str:
-    """The uid of the run in a folder; empty before it was started, and while the disk does not say."""
+    """The uid of the run in a folder; empty before it was started, or when the disk cannot be read."""
     try:
         found = _read(folder / VERSIONS_FILE)
     except OSError as error:

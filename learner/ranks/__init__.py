@@ -1,1 +1,1 @@
-"""A learner of several processes: rank 0 decides and talks to everybody, the others compute gradients for it."""
+"""A learner with several processes: rank 0 decides and talks to everyone, the others compute gradients for it."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def main(argv: list[str]) -> int:
-    """The exit code: 0 when rank 0 said that it is over."""
+    """Returns the exit code: 0 when rank 0 ended the group."""
     from .collectives import Group
     from .follower_rank import obey
     from .rank_processes import LOOPBACK, PATIENCE_SECONDS, file_store

@@ -1,7 +1,7 @@
-"""Orders, arrays and sums between the ranks of one learner, over torch.distributed. Knows nothing of models.
+"""Orders, arrays and sums between the ranks of one learner, over torch.distributed. Knows nothing about models.
 
-Messages are JSON and safetensors; torch's own object messages are pickles. The group is nobody's default one, so that
-a process may be in several, and in another after a loss.
+Messages are JSON and safetensors, because torch's own object messages are pickles. The group is not torch's default
+group, so that a process may be in several, and in a new one after a loss.
 """
 
 import json
@@ -16,10 +16,10 @@ from torch import Tensor
 
 from parlmesh.types import Array
 
-# Of its groups and stores torch has types for the half.
+# torch has types for only half of its groups and stores.
 dist: Any = torch.distributed
 
-# A message beyond this is no message.
+# Anything larger cannot be a message.
 _MOST_BYTES = 64 * 1024**3
 
 Message = tuple[dict[str, Any], dict[str, Array]]
@@ -33,7 +33,7 @@ class Group:
     """All ranks, as one of them sees them."""
 
     def __init__(self, store: Any, rank: int, size: int, *, seconds: float, host: str = "") -> None:
-        """Returns when all ranks have come; every wait for another takes `seconds` at most."""
+        """Returns when all ranks have joined; every wait for another rank takes at most `seconds`."""
         self.rank, self.size = rank, size
         self._store, self._timeout = store, timedelta(seconds=seconds)
         options = dist.ProcessGroupGloo._Options()
@@ -48,7 +48,7 @@ class Group:
         self._nccl: Any = None
 
     def send(self, to: int, order: Mapping[str, Any], arrays: Mapping[str, Array] | None = None) -> None:
-        """Returns when it is on its way."""
+        """Returns when the message is on its way."""
         head = json.dumps(dict(order)).encode()
         body = save({name: np.ascontiguousarray(array) for name, array in (arrays or {}).items()})
         data = torch.frombuffer(bytearray(head + body), dtype=torch.uint8)
@@ -56,7 +56,7 @@ class Group:
         self._wait(self._gloo.send, [data], to, 0)
 
     def receive(self, source: int) -> Message:
-        """The next message of a rank."""
+        """The next message from a rank."""
         sizes = torch.zeros(2, dtype=torch.int64)
         self._wait(self._gloo.recv, [sizes], source, 0)
         head, body = sizes.tolist()
@@ -68,7 +68,7 @@ class Group:
         return json.loads(text[:head]), load(text[head:])
 
     def add_up(self, values: Tensor) -> None:
-        """The sum over all ranks, in place, with the same bits on each."""
+        """Sums values over all ranks, in place, with the same bits on each."""
         if values.is_cuda and dist.is_nccl_available():
             if self._nccl is None:
                 store = dist.PrefixStore("nccl", self._store)

@@ -24,7 +24,7 @@ from .gradient_share import WeightedShare
 
 log = get_logger("parlmesh.learner")
 
-# Of a minibatch, what is sent with every step.
+# Columns of a minibatch that are sent with every step.
 COLUMNS = (
     "actions",
     "log_probs",
@@ -42,7 +42,7 @@ Arrays = Mapping[str, Array]
 
 
 class Rank:
-    """Lives as long as its group."""
+    """A rank that lives as long as its group."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
@@ -51,7 +51,7 @@ class Rank:
         self._held: dict[str, Array] = {}
 
     def serve(self) -> None:
-        """Obeys rank 0 until it says that it is over."""
+        """Obeys rank 0 until it ends the group."""
         orders: dict[str, Callable[[Mapping[str, Any], Arrays], dict[str, Array] | None]] = {
             "model": self._build,
             "restore": lambda order, arrays: self._model.restore(arrays),
@@ -78,7 +78,7 @@ class Rank:
         self._model.share = self._share
 
     def _hold(self, order: Mapping[str, Any], arrays: Arrays) -> dict[str, Array]:
-        """Keeps the features of this rank's environments for the steps of the update; what the model makes of them."""
+        """Keeps the features of this rank's environments for the steps of an update; returns the model's outputs."""
         model: Model = self._model
         self._held = dict(arrays)
         features, memory = arrays["features"], memory_of(arrays)
@@ -117,7 +117,7 @@ class Rank:
 
 
 def obey(group: Group) -> int:
-    """The exit code of a process that is one of the others; their logs are few, and on standard error."""
+    """Runs a rank other than 0 and returns its exit code. It logs little, and to standard error."""
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     try:
@@ -129,17 +129,17 @@ def obey(group: Group) -> int:
 
 
 def memory_of(arrays: Arrays) -> Memory | None:
-    """As it was sent beside features."""
+    """The memory that was sent with the features, if any."""
     return Memory(arrays["starts"], arrays["state"]) if "state" in arrays else None
 
 
 def columns_of(arrays: Arrays) -> dict[str, Any]:
-    """Of a minibatch, all but its features."""
+    """All columns of a minibatch except its features."""
     return {name: arrays[name] for name in COLUMNS if name in arrays}
 
 
 def digest(model: Model | QModel) -> Array:
-    """Of all that decides the model's next step."""
+    """Digest of everything that decides the model's next step."""
     found = 0
     for name, array in sorted(model.tensors().items()):
         found = zlib.crc32(np.ascontiguousarray(array).tobytes(), zlib.crc32(name.encode(), found))

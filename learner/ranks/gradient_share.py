@@ -1,4 +1,4 @@
-"""A rank's part of a gradient step: as much as it has of the rows."""
+"""A rank's part of a gradient step, in proportion to its rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,20 +12,20 @@ from .collectives import Group
 
 
 class WeightedShare:
-    """Gradients and terms are means over a rank's own rows; those of all are their means by the number of rows."""
+    """Turns means over a rank's own rows into means over all ranks, weighted by their rows."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
-        # This rank's share of the rows of the step that comes; where its first is, and how many all have.
+        # This rank's share of the next step's rows, the index of its first row, and the number of all rows.
         self.weight, self.first, self.count = 1.0, 0, 0
         self.errors = np.zeros(0, np.float32)
 
     def __call__(self, gradient: Any, terms: Sequence[float], errors: Array | None = None) -> list[float]:
-        """In place; the terms of all. `errors` of a rank's rows become those of all rows."""
+        """Changes the gradient in place; returns the terms. `errors` of a rank's rows become those of all rows."""
         flat = torch.from_numpy(gradient) if isinstance(gradient, np.ndarray) else gradient
         own = torch.tensor(list(terms), dtype=torch.float64)
         for values in (flat, own):
-            # A rank without rows has computed something of no meaning, which may not even be finite.
+            # What a rank without rows has computed means nothing, and may not even be finite.
             values.mul_(self.weight) if self.weight else values.zero_()
             self._group.add_up(values)
         if errors is not None:

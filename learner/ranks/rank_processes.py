@@ -16,7 +16,7 @@ from .torchrun import Launcher
 
 log = get_logger("parlmesh.learner")
 
-# The others wait for orders as long as a run is paused; rank 0 notices who does not answer.
+# Other ranks wait for orders as long as a run is paused; rank 0 notices ranks that do not answer.
 PATIENCE_SECONDS = 90 * 24 * 3600.0
 LOOPBACK = "127.0.0.1"
 
@@ -25,14 +25,14 @@ class Members(Protocol):
     """The ranks besides this one."""
 
     def joined(self) -> Group:
-        """A group of all ranks, whatever became of the one before; RankLost when it cannot be had now."""
+        """A group of all ranks, whatever became of the previous one; RankLost when it cannot be formed now."""
 
     def close(self) -> None:
         """Ends them, or lets them go."""
 
 
 class Children:
-    """Processes of this machine that die with this one."""
+    """Processes on this machine that die with this one."""
 
     def __init__(self, size: int, folder: Path, seconds: float) -> None:
         self._size, self._folder, self._seconds = size, folder, seconds
@@ -40,7 +40,7 @@ class Children:
         self._meeting: tempfile.TemporaryDirectory[str] | None = None
 
     def joined(self) -> Group:
-        """Starts them all anew."""
+        """Restarts all of them."""
         self.close()
         self._meeting = tempfile.TemporaryDirectory(prefix="parlmesh-ranks-")
         meeting = Path(self._meeting.name) / "store"
@@ -73,16 +73,18 @@ class Children:
 
 
 class Launched:
-    """Ranks that somebody else started and starts again: all together, this one included."""
+    """Ranks that a launcher starts and restarts: all together, including this one."""
 
     def __init__(self, launcher: Launcher, seconds: float) -> None:
         self._launcher, self._seconds = launcher, seconds
         self._group: Group | None = None
 
     def joined(self) -> Group:
-        """The group, once: a launcher replaces no single rank."""
+        """The group; only once, since a launcher does not replace single ranks."""
         if self._group is not None:
-            _leave("another rank is gone; the launcher starts all of them again, and the run its newest checkpoint")
+            _leave(
+                "another rank is gone; the launcher restarts all ranks, and the run resumes from its newest checkpoint"
+            )
         try:
             self._group = Group(self._launcher.store(), 0, self._launcher.size, seconds=self._seconds)
         except RankLost as error:
@@ -90,7 +92,7 @@ class Launched:
         return self._group
 
     def close(self) -> None:
-        """Lets the ranks end well."""
+        """Lets the other ranks end cleanly."""
         if self._group is not None:
             for rank in range(1, self._launcher.size):
                 try:
@@ -100,12 +102,12 @@ class Launched:
 
 
 def file_store(meeting: Path, size: int) -> Any:
-    """Where ranks of one machine find each other."""
+    """Where ranks on one machine find each other."""
     return dist.FileStore(str(meeting), size)
 
 
 def _leave(why: str) -> NoReturn:
-    """At once, so that no end of the run is written down: it goes on from its checkpoint."""
+    """Exits at once, so that no end of the run is recorded: it resumes from its checkpoint."""
     log.error("ranks_lost", reason=why, exit_code=EXIT_TRY_AGAIN)
     sys.stderr.flush()
     os._exit(EXIT_TRY_AGAIN)

@@ -1,5 +1,4 @@
-"""From settings to ranks: how many processes train a run, and who starts them. Imports torch only where there are
-several."""
+"""How many processes train a run, and who starts them. Imports torch only if there are several."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -23,7 +22,7 @@ class Members(Protocol):
 
 
 def processes(training: TrainingConfig) -> int:
-    """How many train a run of these settings."""
+    """How many processes train a run with these settings."""
     launcher = Launcher.found()
     if launcher is not None and training.processes not in (0, launcher.size):
         raise ConfigError(
@@ -35,7 +34,7 @@ def processes(training: TrainingConfig) -> int:
 
 
 def check_processes(training: TrainingConfig) -> None:
-    """ConfigError when a run cannot be divided among so many."""
+    """Raises ConfigError when a run cannot be divided among its processes."""
     count = processes(training)
     if count == 1:
         return
@@ -56,7 +55,7 @@ def check_processes(training: TrainingConfig) -> None:
 def several(
     config: LearnerConfig, policy: PolicySpec, max_policy_lag: int
 ) -> tuple[Members | None, Callable[[Any], Any]]:
-    """The other ranks, and what puts them behind a model; nobody and nothing where one process trains."""
+    """The other ranks, and a function that puts them behind a model; None and the identity if one process trains."""
     training = config.training
     size = processes(training)
     if size == 1:

@@ -1,4 +1,4 @@
-"""Models whose gradient steps are shared by several ranks; for a trainer they are models like others.
+"""Models whose gradient steps are shared by several ranks; to a trainer they are like any other model.
 
 The trainer runs on rank 0 alone: what it decides (the order of steps, when to stop, what to undo) needs no agreement.
 """
@@ -26,19 +26,19 @@ from .rank_processes import Members
 log = get_logger("parlmesh.learner")
 T = TypeVar("T")
 
-# Starts without a single answer between them after which the run fails.
+# Losses in a row, with no success between them, after which the run fails.
 _MOST_STARTS = 4
 
 
 class _Ranked:
-    """Keeps the ranks equal to the model here. A step that a rank was lost in has changed nothing here and is made
-    again with new ranks, so that a loss costs their start alone."""
+    """Keeps the ranks equal to the model here. A step in which a rank was lost has changed nothing here and is repeated
+    with new ranks, so that a loss costs only their start."""
 
-    # Of this model; its own is used for the sum over the ranks.
+    # Unused here: the wrapped model's share sums over the ranks.
     share = None
 
     def __init__(self, model: Any, members: Members, order: Mapping[str, Any], lost: Callable[[], None]) -> None:
-        """`order` has the ranks build the same model; `lost` counts losses."""
+        """`order` makes the ranks build the same model; `lost` counts losses."""
         self._own = model
         self._members = members
         self._order = {"do": "model", **order}
@@ -53,14 +53,14 @@ class _Ranked:
         return weights
 
     def tensors(self) -> dict[str, Array]:
-        """Those of rank 0, once all ranks have said that theirs are the same: every update begins with this."""
+        """The tensors of rank 0, once all ranks have the same ones: every update begins with this."""
         if self._group is not None:
             self._until_done(self._agree)
         tensors: dict[str, Array] = self._own.tensors()
         return tensors
 
     def restore(self, tensors: Mapping[str, Array]) -> None:
-        """On all ranks."""
+        """Restores the tensors on all ranks."""
         self._own.restore(tensors)
         if self._group is not None:
             self._until_done(lambda group: self._tell(group, {"do": "restore"}, self._own.tensors()))
@@ -103,7 +103,7 @@ class _Ranked:
         return group
 
     def _equip(self, group: Group) -> None:
-        """What the ranks need for the next step besides their models."""
+        """Sends ranks what they need for the next step besides their models."""
 
     def _weigh(self, weight: float) -> None:
         assert self._sharing is not None
@@ -116,8 +116,8 @@ class _Ranked:
 
 
 class RankedModel(_Ranked):
-    """For PPO. Each rank holds the features of its environments, whole trajectories where their number divides; the
-    small columns go to it with every step."""
+    """For PPO. Each rank holds the features of its environments, whole trajectories if their number divides evenly; the
+    small columns are sent with every step."""
 
     placed = True
     _own: Model
@@ -138,7 +138,7 @@ class RankedModel(_Ranked):
         return self._until_done(lambda group: self._step(group, minibatch, steps))
 
     def _hold(self, features: Array, memory: Memory | None, batch: Minibatch | None) -> list[Array]:
-        # Ranks that are lost from here on are given these.
+        # Ranks that replace lost ones get these.
         self._features, self._memory = features, memory
 
         def act(group: Group) -> list[Array]:
@@ -178,7 +178,7 @@ class RankedModel(_Ranked):
         assert minibatch.places is not None
         assert self._features is not None
         recurrent, width = minibatch.memory is not None, self._features.shape[1]
-        # Of a step, or with memory of a whole environment.
+        # Places of steps or, with memory, of whole environments.
         places = minibatch.places[0] if recurrent else minibatch.places
         times, environments = np.divmod(places, width)
         counts = np.count_nonzero(minibatch.valid, axis=0) if minibatch.valid is not None else np.ones(len(places))
@@ -191,7 +191,7 @@ class RankedModel(_Ranked):
             if not recurrent:
                 chosen = times[rows] * (range_.stop - range_.start) + chosen
             if not weight:
-                # A rank without steps takes part all the same, with one that counts nothing.
+                # A rank without steps takes part all the same, with one step of weight 0.
                 rows, chosen = np.zeros(1, np.int64), np.zeros(1, np.int64)
             if rank:
                 columns = _columns(minibatch, np.s_[:, rows] if recurrent else rows)
@@ -218,7 +218,7 @@ class RankedQModel(_Ranked):
         return self._until_done(lambda group: self._step(group, minibatch, learning_rate))
 
     def follow(self, rate: float) -> None:
-        """On all ranks; here last, so that ranks that are lost in it begin from before it."""
+        """Follows on all ranks, here last, so that ranks that replace lost ones start from before it."""
         if self._group is not None:
             self._until_done(lambda group: self._tell(group, {"do": "follow", "rate": rate}))
         self._own.follow(rate)
@@ -248,7 +248,7 @@ class RankedSacModel(_Ranked):
         return self._until_done(lambda group: self._step(group, minibatch, learning_rate, noise))
 
     def _step(self, group: Group, minibatch: QMinibatch, learning_rate: float, noise: Array) -> Learnt:
-        # A rank may be lost when the critics have made their step and the actor has not.
+        # A rank may be lost after the critics' step and before the actor's.
         before, count = self._own.tensors(), len(minibatch.returns)
         cuts = [count * rank // group.size for rank in range(group.size + 1)]
 
@@ -272,7 +272,7 @@ class RankedSacModel(_Ranked):
 
 
 def _columns(minibatch: Minibatch, chosen: Any) -> dict[str, Array]:
-    """All but the features, of some steps."""
+    """All columns but the features, for some steps."""
     found = ((name, getattr(minibatch, name)) for name in COLUMNS)
     return {name: array[chosen] for name, array in found if array is not None}
 

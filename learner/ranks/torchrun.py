@@ -10,14 +10,14 @@ from parlmesh.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """What the environment says of this process."""
+    """What the environment says about this process."""
 
     rank: int
     size: int
 
     @classmethod
     def found(cls, environment: Mapping[str, str] = os.environ) -> "Launcher | None":
-        """None when nobody launched this process, or as the only one."""
+        """None when no launcher started this process, or only this one."""
         if "RANK" not in environment or "WORLD_SIZE" not in environment:
             return None
         try:
@@ -30,15 +30,15 @@ class Launcher:
         return cls(rank, size) if size > 1 else None
 
     def store(self) -> Any:
-        """Where all ranks of this start find each other; MASTER_ADDR and MASTER_PORT say where it is."""
+        """Where all ranks of this start find each other, at MASTER_ADDR and MASTER_PORT."""
         from .collectives import dist
 
         store, _, _ = next(iter(dist.rendezvous("env://", self.rank, self.size)))
-        # torchrun keeps one store over its restarts.
+        # torchrun keeps one store across its restarts.
         return dist.PrefixStore(f"parlmesh/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
 
     def follow(self) -> int:
-        """The whole life of a process that is one of the others, as its exit code."""
+        """Runs this process as a rank other than 0; returns its exit code."""
         from .collectives import Group
         from .follower_rank import obey
         from .rank_processes import PATIENCE_SECONDS

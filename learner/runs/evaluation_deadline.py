@@ -1,12 +1,12 @@
-"""How long an evaluation may take where the user has not said so."""
+"""How long an evaluation may take when the user has set no limit."""
 
 _LEAST_EVALUATION_SECONDS = 120.0
-# Greedy play may last longer than any episode that was seen to end, and on a slower machine.
+# Greedy play may last longer than any episode seen so far, and run on a slower machine.
 _LONGER, _LEAST_EPISODE_STEPS, _SLOWER = 4, 1_000, 3
 
 
 def evaluation_seconds(*, episodes: int, longest_episode: int, step_seconds: float) -> float:
-    """A deadline that only an evaluation which will never end should meet.
+    """A deadline that only an evaluation that never ends should miss.
 
     `step_seconds` is what one step of one environment takes, 0 before it is known.
     """

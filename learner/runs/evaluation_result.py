@@ -1,4 +1,4 @@
-"""What comes of an evaluation: a model that is kept, the best policy so far, and whether the goal was reached."""
+"""What follows from an evaluation: a kept model, the best policy so far, and whether the goal was reached."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from .progress import Progress
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A policy that is being evaluated, kept whatever the registry forgets meanwhile."""
+    """A policy that is being evaluated, kept even if the registry forgets it meanwhile."""
 
     blob: PolicyBlob
     steps: int
 
 
 class EvaluationResults:
-    """Decides on the event loop; writes files in the training thread, as often as the disk asks for."""
+    """Decides on the event loop; writes files in the training thread, and again if the disk refused."""
 
     def __init__(
         self, progress: Progress, goal: float | None, models: ModelFolder, recorder: Recorder, about: Mapping[str, Any]
@@ -50,14 +50,14 @@ class EvaluationResults:
     def keep(
         self, candidate: Candidate, evaluation: Evaluation, best: bool, more: Mapping[str, float] | None = None
     ) -> None:
-        """Writes an evaluated policy, with what else is known of it."""
+        """Writes an evaluated policy with its results."""
         if best:
             self._recorder.save_policy(candidate.blob.data)
         found = {"evaluation_return": evaluation.mean_return, "evaluation_episodes": evaluation.episodes}
         self._keep(candidate, {**found, **(more or {})})
 
     def promoted(self, known: int) -> tuple[int, bytes] | None:
-        """The promoted model and its bytes, when it is another than is `known`."""
+        """The promoted version and its bytes, unless it is the `known` one."""
         version = self._models.promoted
         if version in (0, known):
             return None
@@ -68,7 +68,7 @@ class EvaluationResults:
         self._models.promote(version)
 
     def keep_last(self, candidate: Candidate) -> None:
-        """The policy a run ended with is a model too, evaluated or not."""
+        """Keeps the policy that the run ended with, evaluated or not."""
         if candidate.blob.version != self._kept_version:
             self._keep(candidate, {})
 

@@ -1,4 +1,4 @@
-"""Evaluations of a run: one at a time, beside the training, each with a deadline; a failed one costs only itself."""
+"""Evaluations of a run: one at a time, alongside the training, each with a deadline; a failed one costs only itself."""
 
 import asyncio
 import math
@@ -24,7 +24,7 @@ log = get_logger("parlmesh.learner")
 
 
 class Evaluations:
-    """Lives on the event loop. `wake` is called when one is over, `changed` when the progress is another."""
+    """Runs on the event loop. Calls `wake` when an evaluation is over, and `changed` when the progress changes."""
 
     def __init__(
         self,
@@ -55,21 +55,21 @@ class Evaluations:
 
     @property
     def under_way(self) -> bool:
-        """Whether one has begun and is not settled."""
+        """Whether an evaluation has begun and is not settled."""
         return self._task is not None
 
     @property
     def done(self) -> bool:
-        """Whether one is over and not settled."""
+        """Whether an evaluation is over and not settled."""
         return self._task is not None and self._task.done()
 
     @property
     def due(self) -> bool:
-        """Whether another should begin."""
+        """Whether another evaluation should begin."""
         return self._task is None and self._progress.steps >= self._progress.next_evaluation
 
     def start(self, source: ExperienceSource) -> None:
-        """Begins one of the newest policy, which is kept whatever the registry forgets meanwhile."""
+        """Starts an evaluation of the newest policy, which is kept even if the registry forgets it meanwhile."""
         progress = self._progress
         progress.next_evaluation = progress.steps + self._config.evaluation_interval_steps
         seed = evaluation_seed(self._config.seed, progress.updates)
@@ -77,7 +77,7 @@ class Evaluations:
         self._task = asyncio.get_running_loop().create_task(self._evaluate(source, progress.version, seed))
 
     async def settle(self) -> None:
-        """Takes in the result of one that is done."""
+        """Takes in the result of an evaluation that is done."""
         assert self._task is not None
         assert self._candidate is not None
         evaluation, self._task = self._task.result(), None
@@ -108,7 +108,7 @@ class Evaluations:
         self._changed()
 
     def _rated(self, version: int) -> dict[str, float]:
-        """What matches say of a version, for its model and the curves."""
+        """The rating of a version from its matches, for its model and the curves."""
         rating = self._league.rating(version) if self._league is not None else None
         if rating is None:
             return {}
@@ -116,7 +116,7 @@ class Evaluations:
         return {"elo": rating.elo, "elo_error": rating.error, "match_games": float(rating.games)}
 
     async def _match(self, source: ExperienceSource, version: int, seed: int, seconds: float) -> None:
-        """Against each reference; a match that fails is left out, as an evaluation is."""
+        """Plays against each reference; a match that fails is left out, like an evaluation."""
         assert self._league is not None
         # Somebody may have promoted another model meanwhile.
         promoted = await asyncio.to_thread(self._results.promoted, self._league.promoted)
@@ -133,14 +133,14 @@ class Evaluations:
             await self._disk.write(self._league.save_matches)
 
     def give_up(self) -> None:
-        """Nobody waits for it any more: it is due again when the run goes on."""
+        """Cancels the evaluation, which is due again when the run goes on."""
         if self._task is not None:
             self._task.cancel()
             self._progress.next_evaluation = self._progress.steps
 
     @property
     def seconds(self) -> float:
-        """The deadline of one that begins now."""
+        """The time limit of an evaluation that starts now."""
         return self._config.evaluation_seconds or evaluation_seconds(
             episodes=self._config.evaluation_episodes,
             longest_episode=self._progress.longest_episode,
@@ -159,7 +159,7 @@ class Evaluations:
         except TimeoutError:
             self._failed(version, f"it took longer than {seconds:g} seconds (training.evaluation_seconds)")
         except Exception as error:
-            # Whatever an environment or an actor comes up with.
+            # Environments and actors may raise anything.
             message = getattr(error, "message", "") or f"{type(error).__name__}: {error}"
             self._failed(version, message, getattr(error, "metadata", {}).get("traceback", ""))
         finally:
@@ -175,7 +175,7 @@ class Evaluations:
 
 
 def differ_much(evaluation: Evaluation, training_return: float) -> bool:
-    """Whether the newest training episodes, which are sampled, earn more than even the best of an evaluation's, or at
-    least twice the mean: a policy that is good by chance alone, or play that is stuck."""
+    """Whether the newest training episodes, which are sampled, earn more than the best episode of an evaluation or more
+    than twice its mean: a policy that is good by chance alone, or play that is stuck."""
     gap = training_return - evaluation.mean_return
     return training_return > evaluation.max_return or gap > 0.5 * max(abs(training_return), abs(evaluation.mean_return))

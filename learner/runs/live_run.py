@@ -14,7 +14,7 @@ from .training_loop import TrainingRun
 
 
 class LiveRun:
-    """From its first policy, or its newest checkpoint, to its end."""
+    """A run from its first policy, or its newest checkpoint, to its end."""
 
     def __init__(
         self,
@@ -57,11 +57,11 @@ class LiveRun:
             else:
                 await self._by(self._fleet, paused=paused)
         finally:
-            # Not on the loop: a tracker may take its time to send the rest.
+            # Not on the event loop: a tracker may take a while to send the rest.
             await asyncio.to_thread(self.close)
 
     def close(self) -> None:
-        """Frees the files of a run that is not driven any more."""
+        """Closes the files of a run that is no longer driven."""
         self._recorder.close()
         if self._members is not None:
             self._members.close()

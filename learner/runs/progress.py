@@ -1,4 +1,4 @@
-"""Where a run stands: what its owner writes and everybody else reads."""
+"""Where a run stands: its owner writes this, everyone else reads it."""
 
 import enum
 from collections import deque
@@ -30,13 +30,13 @@ class RunState(enum.Enum):
 
 @dataclass(slots=True)
 class Progress:
-    """Numbers of a run; `throughput.py` counts them."""
+    """Numbers of a run; `update_accounting.py` counts them."""
 
     state: RunState = RunState.CREATED
     reason: str = ""
     steps: int = 0
     version: int = 0
-    # Applied ones. Unlike versions, which skip some after a restart, they are the same in a resumed run.
+    # Updates that were applied. Unlike versions, which skip some after a restart, they are the same in a resumed run.
     updates: int = 0
     episodes: int = 0
     bad_updates: int = 0
@@ -55,10 +55,10 @@ class Progress:
     next_evaluation: int = 0
     failed_rollouts: int = 0
     failed_evaluations: int = 0
-    # One sentence on the last of them, and its traceback where there is one.
+    # One sentence on the last failure, and its traceback if there is one.
     last_failure: str = ""
     last_failure_traceback: str = ""
-    # Steps of the longest episode that was seen to end.
+    # Steps of the longest episode that has ended.
     longest_episode: int = 0
     recent_returns: deque[float] = field(default_factory=lambda: deque(maxlen=100))
 
@@ -73,7 +73,7 @@ class Progress:
         return sum(self.recent_returns) / len(self.recent_returns) if self.recent_returns else None
 
     def note_failure(self, sentence: str, traceback: str = "") -> None:
-        """Remembers the last of them, as much of it as is worth keeping: the words are a stranger's."""
+        """Remembers the last failure. Its words come from outside, so they are cut to a limit."""
         self.last_failure, self.last_failure_traceback = sentence[:_LONGEST_WORDS], traceback[:_LONGEST_TRACEBACK]
 
     def counters(self) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class Rate:
             self._marks.popleft()
 
     def per_second(self) -> float:
-        """0 before there are two moments."""
+        """0 before there are two marks."""
         if len(self._marks) < 2:
             return 0.0
         (first, before), (last, after) = self._marks[0], self._marks[-1]

@@ -1,4 +1,4 @@
-"""Runs from where they are to their ends. Whatever goes wrong in one is its own end, and nobody else's."""
+"""Drives runs from where they are to their ends. Whatever goes wrong in one ends that one only."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,14 +19,14 @@ from .run_entry import Entry, Totals, progress_summary
 
 log = get_logger("parlmesh.learner")
 
-# Between two tries to make a run ready that the disk holds up.
+# Between two tries to prepare a run that the disk holds up.
 _DISK_SECONDS = 1.0
 
 Launch = Callable[[LearnerConfig, PolicyRegistry, ModelFolder], LiveRun]
 
 
 class Driver:
-    """`past` takes over the counters of runs that have ended. While `closing` no end is written down."""
+    """`past` takes over the counters of runs that have ended. While `closing`, no end is recorded."""
 
     def __init__(self, launch: Launch, past: Totals, strikes: Strikes, clock: Callable[[], float]) -> None:
         self._launch = launch
@@ -36,19 +36,19 @@ class Driver:
         self._clock = clock
 
     def launch(self, entry: Entry) -> LiveRun:
-        """Makes a run ready; may take long."""
+        """Prepares a run; this may take a while."""
         live = self._launch(entry.config, entry.registry, entry.models)
         live.run.on_strike = self._strikes.add
         return live
 
     async def go_on(self, entry: Entry, group: asyncio.TaskGroup) -> None:
-        """Trains a run from wherever it is; one that cannot even be built has failed."""
+        """Trains a run from wherever it is; a run that cannot be built has failed."""
         if entry.live is None and not await self._made_ready(entry):
             return
         group.create_task(self._drive(entry), name=f"run {entry.run_id}")
 
     async def _made_ready(self, entry: Entry) -> bool:
-        """False when it has failed. One that the disk holds up is tried again by `_drive`."""
+        """Prepares a run; False when it has failed. If the disk holds it up, `_drive` tries again."""
         try:
             entry.live = await asyncio.to_thread(self.launch, entry)
             entry.held_up = ""
@@ -60,7 +60,7 @@ class Driver:
         return True
 
     def hold_up(self, entry: Entry, error: OSError) -> None:
-        """The disk keeps it from being made ready; said once for as long as it is the same."""
+        """Notes why the disk keeps a run from being prepared; logged once until the reason changes."""
         if entry.held_up != (why := sentence_of(error)):
             log.warning("run_held_up", run_id=entry.run_id, by="disk", reason=why)
         entry.held_up = why
@@ -99,7 +99,7 @@ class Driver:
         entry.tell()
 
     def _put_away(self, entry: Entry) -> None:
-        """A run that has ended; one of a learner that stops goes on at the next start."""
+        """Puts away a run that has ended. If the learner is stopping, the run goes on at the next start."""
         if entry.live is not None and not self.closing:
             with ExperienceQueue.books:
                 self._past.add(entry.live.run.queue)

@@ -1,4 +1,4 @@
-"""When a run ends, and as what: told to stop, failed, its goal reached, or its budget used up. Does no I/O."""
+"""When a run ends, and in which state: told to stop, failed, goal reached, or budget used up. Does no I/O."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from .progress import Progress, RunState
 
 @dataclass(slots=True)
 class RunEnd:
-    """Of one run. The first word counts; a failure outweighs a stop."""
+    """The end of one run. The first reason counts; a failure outweighs a stop."""
 
     config: TrainingConfig
     progress: Progress
@@ -27,15 +27,15 @@ class RunEnd:
 
     @property
     def reached(self) -> bool:
-        """Whether no more is trained."""
+        """Whether the run trains no more."""
         return self.told or self.goal_reached or self.progress.steps >= self.config.step_budget
 
     def stop(self, reason: str) -> None:
-        """Somebody stopped it."""
+        """Stops the run on request."""
         self.stop_reason = self.stop_reason or reason
 
     def fail(self, reason: str) -> None:
-        """It cannot go on."""
+        """Ends a run that cannot go on."""
         self.failure = self.failure or reason
 
     def state_and_reason(self) -> tuple[RunState, str]:

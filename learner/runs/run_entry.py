@@ -55,11 +55,11 @@ class Entry:
     record: RunRecord
     registry: PolicyRegistry
     models: ModelFolder
-    # Between its start and its end in this process.
+    # Set between its start and its end in this process.
     live: LiveRun | None = None
     news: asyncio.Event = field(default_factory=asyncio.Event)
     writing: threading.Lock = field(default_factory=threading.Lock)
-    # Why it cannot even be made ready.
+    # Why it cannot be prepared.
     held_up: str = ""
 
     @property
@@ -68,9 +68,9 @@ class Entry:
 
     @property
     def state(self) -> RunState:
-        """As everybody may know it: an end is on disk before it is said."""
+        """The state that may be shown: an end is on disk before it is shown."""
         state = self.live.run.progress.state if self.live is not None else RunState.CREATED
-        # One that is being made ready says nothing of itself yet.
+        # A run that is being prepared has no state of its own yet.
         return self.record.state if state is RunState.CREATED else state
 
     @property
@@ -80,19 +80,19 @@ class Entry:
 
     @property
     def obstacle(self) -> str:
-        """Why it does not get on now; empty when it does."""
+        """Why it makes no progress now; empty when it does."""
         return self.live.run.obstacles.sentence if self.live is not None else self.held_up
 
     @property
     def obstacles(self) -> tuple[str, ...]:
-        """The same by kind."""
+        """The kinds of obstacles it has now."""
         if self.live is not None:
             return self.live.run.obstacles.kinds
         return ("disk",) if self.held_up else ()
 
     @property
     def notes(self) -> list[str]:
-        """What would help it."""
+        """Advice on what would help it."""
         return [self.live.run.obstacles.advice] if self.live is not None and self.live.run.obstacles.advice else []
 
     @property
@@ -101,7 +101,7 @@ class Entry:
         return progress_summary(self.live.run) if self.live is not None else self.record.standing
 
     def tell(self) -> None:
-        """Lets watchers look again."""
+        """Tells watchers to look again."""
         self.news.set()
         self.news = asyncio.Event()
 
@@ -110,7 +110,7 @@ class Entry:
         await self.news.wait()
 
     def rewrite(self, **changes: Any) -> None:
-        """Changes the record; returns when it is on disk. An end is final. Called in any thread."""
+        """Changes the record; returns when it is on disk. An end is final. May be called in any thread."""
         with self.writing:
             if not self.record.state.final:
                 record = self.record.model_copy(update=changes)
@@ -120,7 +120,7 @@ class Entry:
 
 @dataclass(slots=True)
 class Totals:
-    """Trajectories of runs that have ended, and of runs that are not here."""
+    """Trajectories of runs that have ended, and of unknown runs."""
 
     received: int = 0
     trained: int = 0

@@ -1,4 +1,4 @@
-"""What is written down of a run, so that it is the same run after a restart: run.json in its folder."""
+"""The record of a run, run.json in its folder, which makes it the same run after a restart."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,16 +29,16 @@ class RunRecord(Config):
     """Why it ended."""
     end_time: float | None = None
     standing: Mapping[str, Any] = Field(default_factory=dict)
-    """How far it came, once it has ended; before that its checkpoint says so."""
+    """How far it came, once it has ended; before that, its checkpoint says so."""
 
     def write(self, folder: Path) -> None:
-        """Returns when it is on disk."""
+        """Returns when the record is on disk."""
         folder.mkdir(parents=True, exist_ok=True)
         replace_file(folder / RUN_FILE, self.model_dump_json(indent=2).encode() + b"\n")
 
 
 def read_record(folder: Path) -> RunRecord | None:
-    """None when there is none, or one that is damaged, which is said in the log; OSError when the disk does not say."""
+    """The record of a run; None when it is missing, or damaged, which is logged; OSError when it cannot be read."""
     try:
         return RunRecord.model_validate_json((folder / RUN_FILE).read_bytes())
     except FileNotFoundError:

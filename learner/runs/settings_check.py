@@ -1,4 +1,4 @@
-"""Settings that can never work together, each told in one sentence before anything is collected or allocated."""
+"""Finds settings that can never work together, before anything is collected or allocated."""
 
 import itertools
 import math
@@ -19,7 +19,7 @@ _ENVELOPE_BYTES = 4096
 _FLOAT_BYTES = 4
 # No limit grows beyond this by itself.
 MOST_TRAJECTORY_BYTES = 256 * 1024 * 1024
-# What decides the shape of all that a checkpoint holds.
+# Settings that decide the shape of what a checkpoint holds.
 _SHAPING = (
     "algorithm",
     "environment",
@@ -34,7 +34,7 @@ _SHAPING = (
 
 
 def check_feasible(config: LearnerConfig, policy: PolicySpec, schema: TrajectorySchema) -> None:
-    """ConfigError names the settings, their values and what is possible."""
+    """Raises a ConfigError that names the settings, their values and what is possible."""
     _check_batch(config)
     _check_policy(config, policy)
     if config.mode == "fleet":
@@ -42,7 +42,7 @@ def check_feasible(config: LearnerConfig, policy: PolicySpec, schema: Trajectory
 
 
 def trajectory_bytes(schema: TrajectorySchema) -> int:
-    """Of one as it travels."""
+    """Size of an encoded trajectory."""
     return schema.size_bytes + _ENVELOPE_BYTES
 
 
@@ -57,7 +57,7 @@ def _check_batch(config: LearnerConfig) -> None:
 
 
 def _check_policy(config: LearnerConfig, policy: PolicySpec) -> None:
-    """By the layers between inputs and outputs, which are most of any network."""
+    """Computes the size from the layers between inputs and outputs, which make up most of any network."""
     weights = sum(math.prod(pair) for pair in itertools.pairwise(policy.layer_sizes))
     size, most = weights * _FLOAT_BYTES, config.max_policy_bytes
     if size > most:
@@ -81,7 +81,7 @@ def _check_trajectory(config: LearnerConfig, schema: TrajectorySchema) -> None:
 
 
 def changed_settings(file: Path, training: Mapping[str, Any]) -> str:
-    """What was otherwise when a run wrote its settings down, of what shapes a checkpoint; empty when nobody knows."""
+    """Which of the settings that shape a checkpoint have changed since a run wrote them; empty when unknown."""
     try:
         before = yaml.safe_load(file.read_text(encoding="utf-8"))["training"]
         changed = [name for name in _SHAPING if before[name] != training[name]]

@@ -1,4 +1,4 @@
-"""What keeps a run from getting on for now: said in its status and in the log, and over when the cause is gone."""
+"""What holds up a run for now: shown in its status and in the log, and cleared when the cause is gone."""
 
 from collections.abc import Callable
 
@@ -7,14 +7,14 @@ from parlmesh.telemetry import get_logger
 
 log = get_logger("parlmesh.learner")
 
-# So many trajectories refused in a row are no accident.
+# This many refused trajectories in a row are no accident.
 _REFUSALS = 20
 # A wait this long for one batch is worth a line in the log.
 PATIENCE_SECONDS = 10.0
 
 
 class Obstacles:
-    """What is in the way of one run: `scheduler`, `disk`, `experience`. Lives on the event loop."""
+    """What is in the way of one run: `scheduler`, `disk`, `experience`. Used on the event loop."""
 
     def __init__(self, run_id: str, on_change: Callable[[], None] = lambda: None) -> None:
         self._run_id = run_id
@@ -26,7 +26,7 @@ class Obstacles:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Everything that is in the way."""
+        """The kinds of everything that is in the way."""
         return tuple(self._met)
 
     @property
@@ -35,31 +35,31 @@ class Obstacles:
         return "; ".join(self._met.values())
 
     def note_waiting(self, seconds: float, outstanding: int) -> None:
-        """Experience has not come for a while, whatever the reason."""
+        """Logs that no experience has come for a while, whatever the reason."""
         log.warning("waiting_for_experience", seconds=seconds, outstanding=outstanding)
 
     def meet(self, kind: str, sentence: str) -> None:
-        """Notes what is in the way; logs it once for as long as it is the same."""
+        """Notes what is in the way; logs it once until it changes."""
         if self._met.get(kind) != sentence:
             self._met[kind] = sentence
             log.warning("run_held_up", run_id=self._run_id, by=kind, reason=sentence)
             self._on_change()
 
     def clear(self, kind: str) -> None:
-        """It is no longer in the way, if it ever was."""
+        """Notes that something is no longer in the way, if it ever was."""
         if self._met.pop(kind, None) is not None:
             log.info("run_goes_on", run_id=self._run_id, after=kind)
             self._on_change()
 
     def note_scheduler(self, sentence: str) -> None:
-        """Why the scheduler takes no tasks now; nothing when it does."""
+        """Notes why the scheduler takes no tasks now; empty when it does."""
         if sentence:
             self.meet("scheduler", sentence)
         else:
             self.clear("scheduler")
 
     def note_advice(self, sentence: str) -> None:
-        """What would help; nothing when nothing would."""
+        """Notes what would help; empty when nothing would."""
         if sentence != self.advice:
             self.advice = sentence
             if sentence:
@@ -67,14 +67,14 @@ class Obstacles:
             self._on_change()
 
     def note_refusal(self, error: FleetError) -> None:
-        """A run that takes nothing it is sent must not look as if it were only waiting."""
+        """Counts refusals: a run that refuses everything it is sent must not look as if it were only waiting."""
         if not isinstance(error, ResourceExhausted):
             self._refused_in_a_row += 1
         if self._refused_in_a_row >= _REFUSALS:
             self.meet("experience", f"every trajectory is refused, the last ones as {error.reason}")
 
     def note_admission(self) -> None:
-        """A trajectory was taken."""
+        """Notes that a trajectory was accepted."""
         if self._refused_in_a_row:
             self._refused_in_a_row = 0
             self.clear("experience")

@@ -1,4 +1,4 @@
-"""A long list in pages: each goes on where the one before ended, even when entries came or went."""
+"""Splits a long list into pages: each goes on where the previous one ended, even if entries came or went."""
 
 import base64
 import json
@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 from parlmesh.errors import InvalidInput
 
 MOST_ITEMS = 1_000
-# Well below what a message may have.
+# Well below the limit of a message.
 _MOST_BYTES = 3 << 20
 
 Key = tuple[float, int, str]
@@ -26,7 +26,7 @@ M = TypeVar("M", bound=_Message)
 def page(
     items: Sequence[T], key: Callable[[T], Key], to_message: Callable[[T], M], *, size: int, token: str
 ) -> tuple[list[M], str]:
-    """The messages of one page, highest keys first, and the token of the next, empty when there is none."""
+    """The messages of one page, highest keys first, and the token of the next page, empty when there is none."""
     if not 0 <= size <= MOST_ITEMS:
         raise InvalidInput(f"page_size is {size}; it must be 0 to {MOST_ITEMS}", reason="INVALID_PAGE_SIZE")
     last = _key_of(token) if token else None
@@ -36,7 +36,7 @@ def page(
     for item in rest[: size or MOST_ITEMS]:
         message = to_message(item)
         room -= message.ByteSize()
-        # One at least, or nobody would ever get on.
+        # At least one, or the caller would never get any further.
         if room < 0 and found:
             break
         found.append(message)

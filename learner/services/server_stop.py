@@ -1,4 +1,4 @@
-"""What the learner's streams share."""
+"""How the learner's streams end when the server stops."""
 
 import asyncio
 from collections.abc import Awaitable

@@ -30,7 +30,7 @@ class MatchResult:
 
 
 class ExperienceSource(Protocol):
-    """Gives trajectories and evaluations when asked."""
+    """Provides trajectories and evaluations on request."""
 
     @property
     def outstanding(self) -> int:
@@ -40,13 +40,13 @@ class ExperienceSource(Protocol):
         """Asks for trajectories of a policy not older than `min_version`; they arrive in the run's queue."""
 
     async def evaluate(self, version: int, seed: int, seconds: float) -> Evaluation:
-        """Plays whole episodes greedily with this version alone; TimeoutError after `seconds`, and nobody plays on."""
+        """Plays whole episodes greedily with this version alone; TimeoutError after `seconds`, when play stops."""
 
     async def match(self, version: int, opponent: int, seed: int, seconds: float) -> MatchResult:
         """Plays `opponents.match_games` games of two versions; TimeoutError after `seconds`."""
 
     def tensors(self, *, untrained: int) -> Mapping[str, Array]:
-        """What decides the next trajectories, for a checkpoint; `untrained` of the last ones are not learnt from yet.
+        """The state that decides the next trajectories, for a checkpoint; the last `untrained` are not learnt from yet.
 
-        Empty when that cannot be written down: actors go on by themselves.
+        Empty when it cannot be saved: actors go on by themselves.
         """

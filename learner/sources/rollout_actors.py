@@ -1,4 +1,4 @@
-"""Who can collect for a run: the scheduler's actors, as they were when it was last asked."""
+"""The actors that can collect for a run, as the scheduler last listed them."""
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ _EVALUATE = "evaluate"
 
 @dataclass(frozen=True, slots=True)
 class RolloutActor:
-    """An actor that is ready and offers a kind."""
+    """An actor that is ready and offers the kind."""
 
     actor_id: str
     node_id: str
@@ -28,7 +28,7 @@ class RolloutActor:
 
 
 class RolloutActors:
-    """Empty until it was asked for, and when the scheduler does not tell."""
+    """The ready actors that offer a kind; empty until the scheduler has listed them."""
 
     def __init__(self, channel: grpc.aio.Channel, kind: str) -> None:
         self._stub = SchedulerServiceStub(channel)
@@ -46,7 +46,7 @@ class RolloutActors:
 
     @property
     def actors(self) -> frozenset[str]:
-        """By id."""
+        """Ids of these actors."""
         return frozenset(member.actor_id for member in self.members)
 
     def node_of(self, actor_id: str) -> str:
@@ -54,7 +54,7 @@ class RolloutActors:
         return self._nodes.get(actor_id, "")
 
     async def look(self) -> None:
-        """Asks the scheduler; an answer that does not come leaves things as they are."""
+        """Asks the scheduler; without an answer, everything stays as it is."""
         request = pb.ListActorsRequest(states=[pb.ACTOR_STATE_READY])
         try:
             listing = pages(partial(self._stub.ListActors, timeout=_CALL_SECONDS), request)
@@ -69,14 +69,14 @@ class RolloutActors:
         self._evaluators = sorted({actor.node_id for actor in actors if _EVALUATE in actor.kinds})
 
     def evaluator(self, avoided: Collection[str] = ()) -> str:
-        """The node whose turn it is to evaluate: no single one shall say alone that a goal is reached. Empty when there
-        are no two without an actor that is avoided."""
+        """The node whose turn it is to evaluate, so that no single node decides that a goal is reached. Empty unless
+        there are two nodes without avoided actors."""
         bad = {self._nodes.get(actor_id, "") for actor_id in avoided}
         evaluators = [node for node in self._evaluators if node not in bad]
         return evaluators[next(self._evaluations) % len(evaluators)] if len(evaluators) > 1 else ""
 
     def node_without(self, avoided: Collection[str]) -> str:
-        """A node none of whose actors is avoided, in turn; empty when there is none, or no reason to choose."""
+        """A node without avoided actors, in turn; empty when there is none, or no reason to choose."""
         if not avoided:
             return ""
         bad = {member.node_id for member in self.members if member.actor_id in avoided}

@@ -4,22 +4,22 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-# Failures of one actor in a row after which others are asked, and for how long.
+# After this many failures of one actor in a row, others are asked, for this long.
 _AVOIDED_AFTER = 3
 _AVOIDED_SECONDS = 60.0
-# One that held a rollout far longer than others do rests at once, and twice as long each time.
+# An actor that held a rollout far longer than others rests at once, and twice as long each time.
 _LONGEST_REST_SECONDS = 3600.0
-# So many are remembered as slow.
+# At most this many actors are remembered as slow.
 _MOST_SLOW = 1000
-# Every actor fails once when a network blinks: only failures over a longer time are no accident.
+# Every actor fails once when a network drops out: only failures over a longer time are no accident.
 _LEAST_SECONDS = 3.0
-# One that ran out of time cost a minute instead of milliseconds; nobody waits for as many of those.
+# A rollout that timed out cost a minute instead of milliseconds, so fewer of these are enough.
 _MOST_TIMEOUTS = 3
 
 
 @dataclass(slots=True)
 class Failures:
-    """Since the last trajectory that was taken, by actor."""
+    """Failures by actor since the last accepted trajectory."""
 
     most: int
     in_a_row: int = 0
@@ -42,7 +42,7 @@ class Failures:
         self._failed_now.add(actor_id)
 
     def rest(self, actor_id: str, now: float) -> None:
-        """A rollout took far too long on this actor. That is no failure, and one trajectory does not make it good."""
+        """A rollout took far too long on this actor. This is no failure, and one trajectory does not end the rest."""
         if self._rests_until.get(actor_id, 0.0) > now:
             return
         seconds = min(2.0 * self._rest_seconds.pop(actor_id, _AVOIDED_SECONDS / 2.0), _LONGEST_REST_SECONDS)
@@ -53,7 +53,7 @@ class Failures:
             del self._rest_seconds[oldest], self._rests_until[oldest]
 
     def forgive(self, actor_id: str) -> None:
-        """A trajectory of this actor was taken."""
+        """A trajectory from this actor was accepted."""
         if self.in_a_row:
             self.in_a_row = self.timeouts = 0
             self._failed_now.clear()
@@ -69,6 +69,6 @@ class Failures:
         return frozenset(resting).union(each for each, count in self._by_actor.items() if count >= _AVOIDED_AFTER)
 
     def hopeless(self, actors: Collection[str], now: float) -> bool:
-        """Whether too many failed in a row, on every one of the `actors` that could have done better."""
+        """Whether too many rollouts failed in a row, on all of the `actors`."""
         many = self.in_a_row >= self.most or self.timeouts >= min(self.most, _MOST_TIMEOUTS)
         return many and now - self._since >= _LEAST_SECONDS and self._failed_now.issuperset(actors)

@@ -27,20 +27,20 @@ T = TypeVar("T")
 
 
 class DaemonThread:
-    """Runs one function after the other. Unlike an executor's, its thread is not waited for at the end."""
+    """Runs one function after another. Unlike an executor's thread, it does not delay the end of the process."""
 
     def __init__(self, name: str) -> None:
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> "Future[T]":
-        """The result to come."""
+        """The future result of a function."""
         future: Future[T] = Future()
         self._calls.put((future, lambda: function(*arguments)))
         return future
 
     def close(self) -> None:
-        """Ends the thread after what it is at."""
+        """Ends the thread after the calls it already has."""
         self._calls.put(None)
 
     def _run(self) -> None:
@@ -52,11 +52,11 @@ class DaemonThread:
                 future.set_result(function())
             except BaseException as error:
                 future.set_exception(error)
-            # What a result holds is not kept until the next call.
+            # Otherwise the result would be held until the next call.
             del call, future, function
 
 
-# The names under which the first actor of a fleet collects: a fleet of one at lag 0 sees the same games.
+# The names that the first actor of a fleet has, so that a fleet of one at lag 0 sees the same games.
 SERIAL_ACTOR, SERIAL_INCARNATION = "actor-0", 1
 
 log = get_logger("parlmesh.learner")
@@ -88,13 +88,13 @@ class SerialSource:
         self._hangs = False
         self._environment = config.environment.model_dump()
         self._incarnation = SERIAL_INCARNATION
-        # Made where it is used: what some environments hold, such as rsshogi's boards, belongs to a thread.
+        # Made in the thread that uses it: parts of some environments, such as rsshogi's boards, are bound to a thread.
         self._collector = self._thread.submit(self._new_collector).result()
         # Where the collector stood before each of the last trajectories.
         self._marks: deque[Mark] = deque(maxlen=config.batch_trajectories)
         self._sequence = 0
         self._refused_in_a_row = 0
-        # A thread of its own: an evaluation that does not end takes none from the collector.
+        # A separate thread, so that an evaluation that never ends does not block the collector.
         self._evaluator = ThreadPoolExecutor(max_workers=1, thread_name_prefix="evaluating")
         self._evaluating: Future[Array] | None = None
 
@@ -104,7 +104,7 @@ class SerialSource:
         return 0
 
     async def go_on(self, tensors: Mapping[str, Array], policy: bytes, version: int) -> None:
-        """Brings the environments to where a checkpoint of `version` was taken, or to games never played before."""
+        """Brings the environments to where they were at checkpoint `version`, or to games never played before."""
         if "starts" in tensors and await self._brought(tensors, load_policy(policy)):
             self._sequence = int(tensors["sequence"][0])
             log.info("collector_resumed", sequence=self._sequence)
@@ -137,7 +137,7 @@ class SerialSource:
             )
 
     async def evaluate(self, version: int, seed: int, seconds: float) -> Evaluation:
-        """Plays in a worker thread, which ends at the next step when nobody waits for it any more."""
+        """Plays in a worker thread, which stops at the next step once nobody waits for it."""
         if self._evaluating is not None and not self._evaluating.done():
             raise Unavailable("the evaluation before this one sits in a step of its environment and does not end")
         blob, episodes = self._registry.get("", version).blob, self._config.evaluation_episodes
@@ -165,7 +165,7 @@ class SerialSource:
         return Evaluation(version, float(returns.mean()), float(returns.min()), float(returns.max()), len(returns))
 
     async def match(self, version: int, opponent: int, seed: int, seconds: float) -> MatchResult:
-        """As an evaluation."""
+        """Plays in a worker thread, like `evaluate`."""
         if self._evaluating is not None and not self._evaluating.done():
             raise Unavailable("the evaluation before this match sits in a step of its environment and does not end")
         one, other = (load_policy(self._registry.get("", each).blob.data) for each in (version, opponent))
@@ -188,7 +188,7 @@ class SerialSource:
         return MatchResult(version, opponent, won, drawn, lost)
 
     def tensors(self, *, untrained: int) -> dict[str, Array]:
-        """The collector's state, without what has not been learnt from yet."""
+        """The collector's state before the trajectories that have not been learnt from yet."""
         if not self._config.restart_steps:
             return {}
         mark = self._marks[-untrained] if untrained else self._collector.mark()
@@ -196,7 +196,7 @@ class SerialSource:
         return {**found, "sequence": np.array([self._sequence - untrained], np.int64)} if found else {}
 
     def close(self) -> None:
-        """Frees the environments, except one that hangs in a step."""
+        """Closes the environments, except one that hangs in a step."""
         if not self._hangs:
             self._collector.close()
             self._thread.submit(self._let_go)
@@ -204,7 +204,7 @@ class SerialSource:
         self._evaluator.shutdown(wait=False, cancel_futures=True)
 
     def _opponents(self) -> list[Opponent]:
-        """Whom the next fragment's games meet; the acting policy stands in for itself when it is loaded."""
+        """Past opponents of the next fragment's games; `_collect` adds the acting policy itself."""
         if self._league is None:
             return []
         self._league.take({"games": games_by_opponent(self._collector.finished())})
@@ -216,7 +216,7 @@ class SerialSource:
         return [Opponent(version, self._players[version], share) for version, share in shares]
 
     async def _collected(self, blob: bytes, opponents: list[Opponent]) -> Fragment:
-        """The next fragment, however long it takes, as long as the environments take a step now and then."""
+        """The next fragment, however long it takes, provided that the environments keep stepping."""
         collecting = asyncio.wrap_future(self._thread.submit(self._collect, blob, opponents))
         while True:
             stepped = self._collector.stepped
@@ -236,7 +236,7 @@ class SerialSource:
             self._receive(trajectory)
         except InvalidInput as error:
             self._marks.pop()
-            # The environment's fault, not the run's: the queue has counted it, and a few are survived.
+            # This is the environment's fault, not the run's: the queue has counted it, and a run survives a few.
             self._refused_in_a_row += 1
             log.error("trajectory_refused", reason=error.reason, error=error.message, in_a_row=self._refused_in_a_row)
             if self._refused_in_a_row >= self._config.max_bad_updates:

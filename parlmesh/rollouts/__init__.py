@@ -1,4 +1,4 @@
-"""A policy at play: fragments of experience from a collector, and whole episodes that measure."""
+"""Plays with a policy: fragments of experience from a collector, and whole episodes to measure it."""
 
 from .collector import Collector, Mark, collector_seed
 from .evaluation import evaluate, evaluation_seed, games_by_opponent, play_match

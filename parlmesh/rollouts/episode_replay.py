@@ -1,4 +1,4 @@
-"""Since when each environment of a collector plays, and what was done since: enough to play it all again."""
+"""When each environment of a collector was last seeded, and all actions since: enough to replay everything."""
 
 import itertools
 from collections.abc import Iterator
@@ -11,36 +11,36 @@ from parlmesh.types import Array
 
 log = get_logger("parlmesh.rollouts")
 
-# More actions than these are not kept: an environment whose episodes have no end is never started anew.
+# No more actions than this are kept, since an environment whose episodes never end is never seeded again.
 _MOST_BYTES = 64 * 1024 * 1024
 
 
 class Played(NamedTuple):
-    """What brings environments to where they are."""
+    """What it takes to bring environments to their present state."""
 
     starts: Array
-    """The number of each one's life [E]; the first begins before the first row."""
+    """Number of each environment's life [E]; the first begins before the first row."""
     began: Array
-    """The row of `actions` by which each life began [E]."""
+    """Row of `actions` at which each life began [E]."""
     actions: tuple[Array, ...]
-    """Some rows each [rows, E, ...]."""
+    """Blocks of rows [rows, E, ...]."""
 
 
 class Row(NamedTuple):
-    """One of those that are played again."""
+    """A row that is replayed."""
 
     action: Array
     seeds: dict[int, int]
-    """Of the environments whose lives begin with this row."""
+    """Seeds of the environments whose lives begin with this row."""
     waiting: Array
-    """Those whose lives begin with a later one [E]."""
+    """Environments whose lives begin with a later row [E]."""
 
 
 class Lives:
-    """A life of an environment is what follows one seed. With `restart_steps` each begins another one with the first
-    episode that begins so many rows after the life before: none is cut for that.
+    """A life of an environment is what follows one seed. With `restart_steps`, each environment begins another life
+    with the first episode that begins at least that many rows into its life: no episode is cut short for that.
 
-    Actions are remembered only where that is `repeatable`, and of those only what the present lives need.
+    Actions are remembered only if `repeatable`, and only those that the present lives need.
     """
 
     def __init__(self, num_envs: int, seed: np.random.SeedSequence, *, restart_steps: int, repeatable: bool) -> None:
@@ -53,13 +53,13 @@ class Lives:
         self._actions: list[Array] = []
 
     def played(self) -> Played | None:
-        """All that the present lives need; None when nothing is remembered, or there was more than is kept."""
+        """Everything the present lives need; None when nothing is remembered or there was too much to keep."""
         if not self._remembers:
             return None
         return Played(self._starts.copy(), self._began - self._first_row, tuple(self._actions))
 
     def next_lives(self, ended: Array, row: int) -> dict[int, int]:
-        """The seeds of environments that begin another life now, `row` rows after the last that was `add`ed."""
+        """Seeds of the environments that begin another life now, `row` rows after the last one that was added."""
         if not self._restart_steps:
             return {}
         now = self._rows + row
@@ -69,7 +69,7 @@ class Lives:
         return self._seeds(due)
 
     def add(self, actions: Array) -> None:
-        """Rows that were played."""
+        """Adds rows that were played."""
         self._rows += len(actions)
         if not self._remembers:
             return
@@ -79,10 +79,10 @@ class Lives:
             self._first_row += len(self._actions.pop(0))
         if sum(each.nbytes for each in self._actions) > _MOST_BYTES:
             self._remembers, self._actions = False, []
-            log.warning("games_not_remembered", steps=self._rows, advice="resumed, this run plays other games")
+            log.warning("games_not_remembered", steps=self._rows, advice="when resumed, this run plays other games")
 
     def play_again(self, played: Played) -> Iterator[Row]:
-        """Row by row; lives go on from there."""
+        """Yields the rows to replay; lives go on from there."""
         self._starts, self._began = played.starts.copy(), played.began.copy()
         later = self._starts > 1
         for row, action in enumerate(itertools.chain.from_iterable(played.actions)):

@@ -1,4 +1,4 @@
-"""Whole episodes and whole games with a policy, to measure it: nothing is kept but how they ended."""
+"""Plays whole episodes and games with a policy to measure it; only their results are kept."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -16,7 +16,7 @@ _LONGEST_EVALUATION_STEPS = 100_000
 
 
 def evaluation_seed(run_seed: int, updates: int) -> int:
-    """Other games after every update, the same wherever the policy is evaluated."""
+    """A seed for other games after every update, the same wherever the policy is evaluated."""
     return int(np.random.SeedSequence([run_seed, updates + 1]).generate_state(1)[0])
 
 
@@ -31,8 +31,8 @@ def play_match(
     search: Search | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> list[Finished]:
-    """Whole games of one policy against another, one in each column: neighbours begin on different sides. With `search`
-    both look ahead."""
+    """Plays whole games of one policy against another, one per column; neighbours begin on different sides. With
+    `search`, both look ahead."""
     kwargs = {**(environment.get("kwargs") or {}), "opponent_play": "sampled" if sampled else "greedy"}
     found: list[Finished] = []
 
@@ -54,7 +54,7 @@ def play_match(
 
 
 def games_by_opponent(games: Iterable[Finished]) -> dict[str, list[int]]:
-    """Won, drawn and lost games by the opponent's version, as JSON has it."""
+    """Won, drawn and lost games by the opponent's version, ready for JSON."""
     found: dict[str, list[int]] = {}
     for game in games:
         found.setdefault(str(game.opponent), [0, 0, 0])[1 - game.result] += 1
@@ -72,7 +72,7 @@ def evaluate(
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Array:
     """Returns [episodes] of greedy play, or of sampled play as in training: one whole episode in each environment, so
-    that short ones count no more."""
+    that short ones do not count more."""
     return _play(policy, environment, episodes, seed, sampled=sampled, search=search, cancelled=cancelled)
 
 

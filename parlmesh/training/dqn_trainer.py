@@ -13,7 +13,7 @@ from .settings.dqn import DqnConfig
 
 
 class DqnTrainer(ReplayTrainer):
-    """Owns values in training."""
+    """Owns a value network in training."""
 
     def __init__(
         self,

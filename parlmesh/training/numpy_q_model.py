@@ -1,4 +1,4 @@
-"""What a trainer needs of values in training, and the numpy ones. `torch_q_model` has those for autograd."""
+"""What a trainer needs from a value network, and the numpy one. `torch_q_model` has the one with autograd."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
@@ -17,7 +17,7 @@ from .shared_step import Share
 
 
 class QStep(NamedTuple):
-    """What one gradient step did; the norm is that before it was clipped, the errors [B] are for priorities."""
+    """What one gradient step did; the norm is from before clipping, the errors [B] are for priorities."""
 
     terms: QTerms
     norm: float
@@ -27,20 +27,20 @@ class QStep(NamedTuple):
 class QModel(Protocol):
     """A network, its target network and its optimiser."""
 
-    # Set where several processes share every gradient step.
+    # Set when several processes share every gradient step.
     share: Share | None
 
     def step(self, minibatch: Minibatch, learning_rate: float) -> QStep:
         """One gradient step."""
 
     def follow(self, rate: float) -> None:
-        """Takes the target network this share of the way."""
+        """Moves the target network by this fraction."""
 
     def policy_weights(self) -> dict[str, Array]:
         """A copy of what actors read, without epsilon."""
 
     def tensors(self) -> dict[str, Array]:
-        """Copies of all that decides the next step."""
+        """Copies of everything that decides the next step."""
 
     def restore(self, tensors: Mapping[str, Array]) -> None:
         """The inverse of `tensors`."""
@@ -57,7 +57,7 @@ class DenseQModel:
         self._adam = Adam(len(self._network.parameters))
 
     def step(self, minibatch: Minibatch, learning_rate: float) -> QStep:
-        """By Adam."""
+        """One gradient step by Adam."""
         network, config, count = self._network, self._config, len(minibatch.actions)
         next_target = network.target(minibatch.next_features)
         if config.double:
@@ -79,11 +79,11 @@ class DenseQModel:
         return QStep(terms, norm, errors)
 
     def follow(self, rate: float) -> None:
-        """Takes the target network this share of the way."""
+        """Moves the target network by this fraction."""
         self._network.follow(rate)
 
     def policy_weights(self) -> dict[str, Array]:
-        """A copy."""
+        """A copy of the weights."""
         return self._network.named_weights()
 
     def tensors(self) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""Q-learning on a table: every fragment is learnt from once, its last steps first."""
+"""Q-learning on a table: each fragment is learnt from once, last steps first."""
 
 from collections.abc import Mapping, Sequence
 
@@ -25,7 +25,8 @@ class QLearningTrainer:
     def update(self, fragments: Sequence[Fragment], progress: float) -> Update:
         """One pass over whole fragments; `progress` in [0, 1] is the used share of the step budget.
 
-        Backwards in time, so that a reward reaches all the steps that led to it. A value that is not finite undoes it.
+        Goes backwards in time, so that a reward reaches all the steps that led to it. A value that is not finite undoes
+        the update.
         """
         config = self._config
         step_size = scheduled(progress, config.step_size, config.final_step_size, shape="exponential")
@@ -60,7 +61,7 @@ class QLearningTrainer:
         self._epsilon = float(tensors["epsilon"][0])
 
     def _learn(self, columns: Mapping[str, Array], step_size: float) -> list[Array]:
-        """The errors, by step of time."""
+        """Learns from one fragment; returns the errors of each time step."""
         states, valid = columns[OBSERVATION], columns[VALID]
         errors = []
         for time in range(len(valid) - 1, -1, -1):

@@ -1,5 +1,5 @@
-"""Updates from a replay, whatever is learnt: fragments go in as n-step transitions; gradient steps follow as often as
-its rate allows. Each algorithm says what a gradient step is and how much its policy explores.
+"""Updates from a replay, for any algorithm: fragments go in as n-step transitions; gradient steps follow as often as
+its rate allows. Each algorithm defines its gradient step and how much its policy explores.
 """
 
 import math
@@ -37,8 +37,8 @@ from .trainer import Update
 
 
 class Minibatch(NamedTuple):
-    """B steps: features [B, ...], masks [B, A], actions as the environment's, all others [B]. Without masks everything
-    is allowed; without weights all steps count alike."""
+    """B steps: features [B, ...], masks [B, A], actions as the environment has them, all others [B]. Without masks,
+    everything is allowed; without weights, all steps count alike."""
 
     features: Array
     actions: Array
@@ -58,7 +58,7 @@ class Learnt(NamedTuple):
 
     @property
     def finite(self) -> bool:
-        """Whether everything is."""
+        """Whether all of it is finite."""
         return math.isfinite(self.norm) and all(map(math.isfinite, self.means.values()))
 
 
@@ -69,7 +69,7 @@ class ReplayedModel(Protocol):
         """A copy of what actors read, without epsilon."""
 
     def tensors(self) -> dict[str, Array]:
-        """Copies of all that decides the next step."""
+        """Copies of everything that decides the next step."""
 
     def restore(self, tensors: Mapping[str, Array]) -> None:
         """The inverse of `tensors`."""
@@ -108,8 +108,8 @@ class ReplayTrainer(ABC):
         section: str,
         stacked: int = 1,
     ) -> None:
-        """`stacked` images make an observation, as far as that is known; what they share is kept once. `section` of
-        `training` holds the settings."""
+        """`stacked` images make an observation, if that is known; images that observations share are kept once.
+        `section` of `training` holds the settings."""
         self._spec = spec
         self._settings = settings
         self._networks = networks
@@ -131,7 +131,7 @@ class ReplayTrainer(ABC):
 
     @abstractmethod
     def _explored(self, progress: float) -> float:
-        """The share of steps with any action, from here on; `_steps` were taken in before."""
+        """The share of steps with random actions from now on; `_steps` counts the steps taken in so far."""
 
     def _own_weights(self) -> dict[str, Array]:
         """What actors read besides the networks' weights."""
@@ -173,7 +173,7 @@ class ReplayTrainer(ABC):
             "update/learning_rate": learning_rate,
         }
         if done:
-            # Some means are not of every step: an actor may be trained more seldom than its critics.
+            # Not every step has every mean: an actor may be trained less often than its critics.
             for name in dict.fromkeys(name for step in done for name in step.means):
                 metrics[name] = float(np.mean([step.means[name] for step in done if name in step.means]))
             metrics["update/gradient_norm"] = float(np.mean([step.norm for step in done]))
@@ -187,7 +187,7 @@ class ReplayTrainer(ABC):
         )
 
     def tensors(self) -> dict[str, Array]:
-        """Everything that decides the next update; the replay where the configuration says so."""
+        """Everything that decides the next update, with the replay if the configuration says so."""
         replay = self._replay.tensors() if self._settings.replay.checkpointed else {}
         frames = self._frames.tensors() if self._frames is not None and replay else {}
         return {**self._without_replay(), **replay, **frames}
@@ -218,7 +218,7 @@ class ReplayTrainer(ABC):
         return done
 
     def _rows(self, fragments: Sequence[Fragment]) -> dict[str, Array]:
-        """Steps for the replay; their images are put among the frames."""
+        """Steps for the replay; their images are added to the frames."""
         parts: list[dict[str, Array]] = []
         end = self._replay.inserted
         for columns in (fragment.columns for fragment in fragments):
@@ -305,7 +305,7 @@ class ReplayTrainer(ABC):
 
 
 def _finite(fragment: Fragment) -> bool:
-    """Of the steps that count, and of what follows them."""
+    """Whether the rewards of valid steps and all observations are finite."""
     valid, seen = fragment.columns[VALID], fragment.columns[OBSERVATION]
     return bool(np.isfinite(fragment.columns[REWARD][valid]).all()) and (
         seen.dtype.kind != "f" or bool(np.isfinite(seen).all())

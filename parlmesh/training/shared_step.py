@@ -1,5 +1,5 @@
-"""How one gradient step is shared by several processes: each computes the gradient of its rows, the sum is applied by
-all. Knows nothing of how they talk."""
+"""How several processes share one gradient step: each computes the gradient of its rows, and all apply the sum. Knows
+nothing about how they communicate."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,13 +14,13 @@ class Share(Protocol):
     """Called between the gradient and its use."""
 
     def __call__(self, gradient: Any, terms: Sequence[float], errors: Array | None = None) -> list[float]:
-        """Makes the flat gradient that of all processes, in place; the terms of all. Keeps the errors of all."""
+        """Turns the flat gradient into that of all processes, in place; returns their terms and keeps their errors."""
 
 
 def share_gradients(
     parameters: "Sequence[nn.Parameter]", share: Share, terms: Sequence[float], errors: Array | None = None
 ) -> list[float]:
-    """The same for torch's parameters, whose gradients lie apart."""
+    """The same for torch's parameters, whose gradients are separate tensors."""
     import torch
 
     found = [parameter.grad for parameter in parameters if parameter.grad is not None]

@@ -24,7 +24,7 @@ from .settings.ppo import PpoConfig
 from .shared_step import Share, share_gradients
 from .torch_device import CPU
 
-# Bytes of features that a pass without gradients takes at once: a whole batch of images would need gigabytes.
+# Bytes of features per pass without gradients: a whole batch of images at once would need gigabytes.
 _PART_BYTES = 8 * 1024 * 1024
 
 
@@ -65,9 +65,9 @@ class TorchModel:
             return self._flat_values(features).cpu().numpy().reshape(features.shape[:2])
 
     def judged(self, features: Array, memory: Memory | None, batch: Minibatch) -> tuple[Array, Array]:
-        """Values [T + 1, E], and log-probabilities [T, E] of actions [T, E, ...]: both of one pass."""
+        """Values [T + 1, E], and log-probabilities [T, E] of actions [T, E, ...], from one pass."""
         grid = batch.log_probs.shape
-        # Features are large, and were seen already.
+        # Features are large and not needed here, so log-probabilities stand in for them.
         flat = batch._replace(features=batch.log_probs).rows(np.ones(grid, np.bool_))
         with torch.inference_mode():
             if memory is not None:
@@ -78,7 +78,7 @@ class TorchModel:
         return values.cpu().numpy().reshape(features.shape[:2]), log_probs.cpu().numpy().reshape(grid)
 
     def _judged_in_parts(self, features: Array, flat: Minibatch) -> tuple[Tensor, Tensor]:
-        """Log-probabilities and values; outputs are not kept for a whole batch, a step may have thousands."""
+        """Log-probabilities and values; outputs are not kept for a whole batch, since a step may have thousands."""
         rows = features.reshape(-1, *features.shape[2:])
         size, count = _part_rows(rows), len(flat.actions)
         log_probs, values = [], []
@@ -178,7 +178,7 @@ class TorchModel:
         return self._network.likelihood(self._allowed(outputs, minibatch), self._tensor(minibatch.actions))
 
     def _allowed(self, outputs: Tensor, minibatch: Minibatch) -> Tensor:
-        """Outputs [B, outputs], forbidden ones marked."""
+        """Outputs [B, outputs], with forbidden ones masked."""
         if minibatch.masks is None:
             return outputs
         allowed = self._tensor(unpack_mask(minibatch.masks, outputs.shape[1]))
@@ -203,12 +203,12 @@ class TorchModel:
         return self._network.unroll(self._tensor(features), self._tensor(memory.starts), self._tensor(memory.state))
 
     def _tensor(self, array: Array) -> Tensor:
-        """On the CPU a view of the array."""
+        """The array as a tensor; on the CPU, a view of it."""
         return torch.from_numpy(array).to(self._device)
 
 
 def _part_rows(features: Array) -> int:
-    """Rows that make a part."""
+    """Number of rows in a part."""
     return max(1, _PART_BYTES // (4 * math.prod(features.shape[1:])))
 
 

@@ -25,7 +25,7 @@ from .torch_device import CPU
 class TorchQModel:
     """Any network without memory. A perceptron starts from the same weights as the numpy model of the same seed.
 
-    The networks are those of an actor-critic, whose policy head gives values here; the value head is never asked.
+    The networks are those of an actor-critic, whose policy head gives values here; the value head is unused.
     """
 
     share: Share | None = None
@@ -51,7 +51,7 @@ class TorchQModel:
         self._optimiser = torch.optim.Adam(self._parameters, lr=config.learning_rate, eps=1e-5, fused=True)
 
     def step(self, minibatch: Minibatch, learning_rate: float) -> QStep:
-        """By torch's fused Adam."""
+        """One gradient step by torch's fused Adam."""
         next_features = self._tensor(minibatch.next_features)
         with torch.no_grad():
             next_target = self._values(self._target, next_features)
@@ -81,7 +81,7 @@ class TorchQModel:
         return QStep(terms, float(norm), errors.cpu().numpy())
 
     def follow(self, rate: float) -> None:
-        """Takes the target network this share of the way."""
+        """Moves the target network by this fraction."""
         with torch.no_grad():
             for followed, following in zip(self._online.parameters(), self._target.parameters(), strict=True):
                 following.lerp_(followed, rate)
@@ -123,7 +123,7 @@ class TorchQModel:
         return values
 
     def _tensor(self, array: Array) -> Tensor:
-        """On the CPU a view of the array."""
+        """The array as a tensor; on the CPU, a view of it."""
         return torch.from_numpy(array).to(self._device)
 
 

@@ -1,4 +1,4 @@
-"""What a run needs of an algorithm: updates from fragments, a policy to publish, all of its state to checkpoint."""
+"""What a run needs from an algorithm: updates from fragments, a policy to publish, and its state for checkpoints."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The steps of secure rounds as one federation performs them: asks nodes, reads answers, tells when a sum is ready."""
+"""Performs the steps of secure rounds: asks nodes, reads their answers, and reports when a sum is ready."""
 
 from collections.abc import Callable, Sequence
 
@@ -22,7 +22,7 @@ log = get_logger("parlmesh.learner")
 
 
 class SecureSums:
-    """Of one federation. What nodes reveal is kept here until the sum is made, and nowhere else."""
+    """The secure sums of one federation. What nodes reveal is kept only here, and only until the sum is made."""
 
     def __init__(
         self,
@@ -40,14 +40,14 @@ class SecureSums:
         self._waiting: set[str] = set()
         self._doubted = False
         self.making = False
-        """Whether a sum is being made: the wait for nodes is over."""
+        """Whether a sum is being made; if so, no node is waited for."""
 
     def prepare(self, step: str, assignments: Sequence[Assignment]) -> None:
         """Asks for keys or shares."""
         self._submit(step_tasks(self._federation_id, self._config, step, self._core.masking, assignments))
 
     def unmask(self, number: int, counted: Sequence[Counted]) -> None:
-        """Asks all whose updates came for what unmasks their sum."""
+        """Asks every node whose update arrived for what unmasks their sum."""
         survivors = sorted(each.node_id for each in counted)
         numbers = numbers_of(self._config, self._core.masking)
         self._unmasking = Unmasking(self._federation_id, number, self._core.masking, numbers, survivors)
@@ -59,13 +59,13 @@ class SecureSums:
         )
 
     def made(self) -> None:
-        """The sum is written down, or given up."""
+        """Forgets what was revealed: the sum has been recorded or given up."""
         if self._unmasking is not None and self._unmasking.liars:
             log.warning("wrong_shares", federation_id=self._federation_id, node_ids=sorted(self._unmasking.liars))
         self._unmasking, self.making = None, False
 
     def outcome(self, task: NodesTask, outcome: pb.Outcome) -> None:
-        """Of one of these tasks."""
+        """Handles the outcome of one of these tasks."""
         succeeded = outcome.state == pb.TASK_STATE_SUCCEEDED
         failure = told_in_one_line(f"{outcome.failure.reason}: {outcome.failure.message}", LONGEST_MESSAGE)
         failed = failures_in(outcome.result, task.nodes) if succeeded else dict.fromkeys(task.nodes, failure)
@@ -102,7 +102,7 @@ class SecureSums:
             failure = error.message
         if failure:
             log.warning("node_did_not_unmask", federation_id=self._federation_id, node_id=node, message=failure)
-        # One wrong share must not cost the round: then all are waited for.
+        # One wrong share must not cost the round: if shares disagree, every node is waited for.
         if unmasking.complete and (not self._waiting or (not self._doubted and unmasking.agrees())):
             self.making = True
             self._ready(unmasking, self._counted)

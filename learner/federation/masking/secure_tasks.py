@@ -40,7 +40,7 @@ def step_tasks(
 
 
 def answer_of(step: str, found: object, node: str, round_: MaskedRound) -> NodeKeys | NodeShares:
-    """A node's keys or shares; InvalidInput when they cannot be."""
+    """A node's keys or shares; InvalidInput when they are malformed."""
     if not isinstance(found, Mapping):
         raise _bad(f"its {step} are missing")
     if step == KEYS:
@@ -53,18 +53,18 @@ def answer_of(step: str, found: object, node: str, round_: MaskedRound) -> NodeK
 
 
 def _keys_of(found: Mapping[str, Any], node: str, round_: MaskedRound) -> NodeKeys:
-    """One bad key would have every other node refuse the list, round after round."""
+    """Checks a node's keys: one bad key would make every other node refuse the list, round after round."""
     keys = NodeKeys(_hex(found.get("seal"), _KEY_BYTES), _hex(found.get("mask"), _KEY_BYTES))
     for key in (keys.seal, keys.mask):
         check_public(bytes.fromhex(key))
     taken = {key for other, each in round_.keys.items() if other != node for key in (each.seal, each.mask)}
     if keys.seal == keys.mask or not taken.isdisjoint((keys.seal, keys.mask)):
-        raise _bad("its keys are not two of its own")
+        raise _bad("its two keys must differ from each other and from those of other nodes")
     return keys
 
 
 def revealed_in(found: object) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """Shares of seeds and of keys by the nodes that they are of; InvalidInput when they cannot be."""
+    """Shares of seeds and of keys, by the node they belong to; InvalidInput when they are malformed."""
     both = []
     for name in ("seeds", "keys"):
         shares = found.get(name) if isinstance(found, Mapping) else None
@@ -75,14 +75,14 @@ def revealed_in(found: object) -> tuple[dict[str, bytes], dict[str, bytes]]:
 
 
 def answers_in(result: pb.Payload) -> Mapping[str, Any]:
-    """By node."""
+    """The answers in a result, by node."""
     answers = struct_from_proto(result.parameters).get("answers")
     return answers if isinstance(answers, Mapping) else {}
 
 
 def _hex(value: object, size: int) -> str:
     if not isinstance(value, str) or not re.fullmatch(f"[0-9a-f]{{{2 * size}}}", value):
-        raise _bad(f"what should be {size} bytes in hexadecimal digits is not")
+        raise _bad(f"a value must be {size} bytes in hexadecimal digits")
     return value
 
 

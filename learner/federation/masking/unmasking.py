@@ -1,6 +1,6 @@
-"""The sum of masked updates without its masks, from shares that nodes reveal. In memory only, for one round.
+"""Unmasks a sum of masked updates with shares that nodes reveal. In memory only, for one round.
 
-Nobody learns a single update: the masks of two nodes whose updates both came cancel in the sum and nowhere else.
+Nobody learns a single update: the masks of two nodes whose updates both arrived cancel in the sum and nowhere else.
 """
 
 import hashlib
@@ -21,12 +21,12 @@ from ..rules.masked_round import MaskedRound
 from ..updates.update_spool import Spool
 
 _BLOCK = 1 << 17
-# Sets of shares that are tried for one secret, when the first is not right: enough for a few liars among many.
+# Sets of shares to try for one secret if the first is wrong: enough for a few liars among many.
 _MOST_TRIES = 100
 
 
 class Unmasking:
-    """Collects what nodes reveal until every secret that is needed can be joined."""
+    """Collects what nodes reveal until every secret needed can be joined."""
 
     def __init__(
         self, federation_id: str, number: int, round_: MaskedRound, numbers: FixedPoint, survivors: Collection[str]
@@ -43,7 +43,7 @@ class Unmasking:
         self._places = {node: place for place, node in enumerate(sorted(round_.keys), 1)}
         self._answered: set[str] = set()
         self.liars: set[str] = set()
-        """Nodes that revealed what they were not given."""
+        """Nodes that revealed shares other than those they were given."""
         self._seeds: dict[str, dict[int, bytes]] = {node: {} for node in self.survivors}
         self._secrets: dict[str, dict[int, bytes]] = {node: {} for node in self.dropped}
 
@@ -58,7 +58,7 @@ class Unmasking:
         return len(self._answered) >= self._round.threshold
 
     def take(self, node: str, seeds: dict[str, bytes], keys: dict[str, bytes]) -> None:
-        """One node's answer; InvalidInput when it is not for the nodes that were asked about."""
+        """Takes one node's answer; InvalidInput when it is not about the nodes that were asked about."""
         if set(seeds) != set(self.survivors) or set(keys) != set(self.dropped):
             raise InvalidInput("the revealed shares are not of the nodes that were asked about", reason="BAD_ANSWER")
         place = self._places[node]
@@ -69,7 +69,7 @@ class Unmasking:
             self._secrets[peer][place] = share
 
     def agrees(self) -> bool:
-        """Whether the first answers give every secret: then nobody need wait for others."""
+        """Whether the first answers give every secret, so that no more are needed."""
         try:
             for node in self.survivors:
                 self._check_seed(node, join(self._seeds[node], self._round.threshold))
@@ -80,7 +80,7 @@ class Unmasking:
         return True
 
     def streams(self) -> tuple[list[MaskStream], list[MaskStream]]:
-        """Masks to be taken from the sum, and masks to be added to it; InvalidInput when too many shares were wrong."""
+        """Masks to subtract from the sum, and masks to add to it; InvalidInput when too many shares were wrong."""
         take: list[MaskStream] = []
         add: list[MaskStream] = []
         for node in self.survivors:
@@ -88,13 +88,13 @@ class Unmasking:
         for node in self.dropped:
             private = PrivateKey(self._joined(node, self._secrets[node], self._check_key))
             for peer in self.survivors:
-                # The survivor's side of the pair is in the sum.
+                # Only the survivor's side of the pair is in the sum.
                 stream = MaskStream(mask_key(private, self._keys[peer].mask, self._digest, node, peer))
                 (take if peer < node else add).append(stream)
         return take, add
 
     def _joined(self, node: str, shares: Mapping[int, bytes], check: Callable[[str, bytes], None]) -> bytes:
-        """The secret of a node. A few wrong shares are found out by others that are right, and whose they are."""
+        """The secret of a node. Enough right shares expose a few wrong ones, and the nodes that gave them."""
         threshold, lying = self._round.threshold, {self._places[liar] for liar in self.liars}
         honest = {place: share for place, share in sorted(shares.items()) if place not in lying}
         error: InvalidInput | None = None
@@ -111,7 +111,7 @@ class Unmasking:
                 self.liars |= {name for name, place in self._places.items() if place in wrong}
             return secret
         if error is None:
-            # Too few, which it says.
+            # Too few shares: this raises.
             return join(honest, threshold)
         raise error
 
@@ -125,7 +125,7 @@ class Unmasking:
 
 
 def _choices(places: list[int], count: int) -> Iterator[list[int]]:
-    """Sets of so many: the first ones, then each without one of these, then others at random."""
+    """Sets of `count` places: the first ones, then the next without each of these in turn, then random ones."""
     if len(places) < count:
         return
     yield places[:count]
@@ -133,14 +133,14 @@ def _choices(places: list[int], count: int) -> Iterator[list[int]]:
         return
     for left_out in range(count):
         yield places[:left_out] + places[left_out + 1 : count + 1]
-    # Which ones is no secret.
+    # The choice need not be secret.
     rng = random.Random(len(places))  # noqa: S311
     while True:
         yield sorted(rng.sample(places, count))
 
 
 class UnmaskedSum:
-    """The weighted mean, block by block in their order; no row of it is one node's."""
+    """The weighted mean, block by block in order; it never shows a single node's update."""
 
     def __init__(self, unmasking: Unmasking, spool: Spool, slots: Sequence[int]) -> None:
         self._take, self._add = unmasking.streams()
@@ -149,11 +149,11 @@ class UnmaskedSum:
 
     @property
     def error(self) -> float:
-        """Farthest that a number is from the true mean."""
+        """Largest distance of a number from the true mean."""
         return self._numbers.error(len(self._slots), self.weight)
 
     def blocks(self, size: int) -> Iterator[tuple[int, int, Array]]:
-        """(start, stop, mean) over all numbers, in their order; once."""
+        """Yields (start, stop, mean) over all numbers in order; call it once."""
         for start in range(0, size, _BLOCK):
             stop = min(start + _BLOCK, size)
             yield start, stop, self._numbers.mean(self._total(start + 1, stop + 1), self.weight)

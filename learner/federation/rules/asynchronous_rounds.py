@@ -1,4 +1,4 @@
-"""Asynchronous rounds (FedBuff): a version is made of every `buffer_size` updates, whoever sent them. Pure."""
+"""Asynchronous rounds (FedBuff): every `buffer_size` updates make a version, whoever sent them. Pure."""
 
 from collections.abc import Mapping
 
@@ -18,12 +18,12 @@ def is_full(answers: Mapping[str, Answer], config: FederationConfig) -> bool:
 
 
 def may_answer_again(node_id: str, answers: Mapping[str, Answer], config: FederationConfig) -> bool:
-    """Whether a node may send another update; it has one vote in a buffer whose updates are votes."""
+    """Whether a node may send another update; if updates are votes, it has one per buffer."""
     return not config.rule.by_votes or all(answer.node_id != node_id for answer in answers.values())
 
 
 def check_staleness(answer: Answer, version: int, config: FederationConfig) -> None:
-    """FleetError when the update is to a version that is too old."""
+    """Raises FleetError if the update's base version is too old."""
     staleness = version - answer.base_version
     if staleness > config.max_staleness:
         raise refusal("STALE", f"the update is {staleness} versions old; the limit is {config.max_staleness}")

@@ -23,7 +23,7 @@ _FEWEST_JUDGES = 3
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """What a round is made of, and what is said of every update."""
+    """The updates that a round counts, and the record of every update."""
 
     counted: tuple[Counted, ...]
     records: tuple[UpdateRecord, ...]
@@ -31,12 +31,12 @@ class Closing:
 
     @property
     def voters(self) -> int:
-        """Votes that the counted updates are."""
+        """Votes among the counted updates."""
         return len({each.voter for each in self.counted})
 
 
 def close(answers: Sequence[Answer], config: FederationConfig, version: int) -> Closing:
-    """In the order of node ids, so that nothing depends on who came first."""
+    """Closes a round, in the order of node ids, so that nothing depends on which update came first."""
     ordered = sorted(answers, key=lambda answer: (answer.node_id, answer.nonce))
     if config.privacy.mode == "central" or config.secure.enabled:
         return _close_unseen(ordered, config)
@@ -64,7 +64,7 @@ def close(answers: Sequence[Answer], config: FederationConfig, version: int) -> 
 def why_failed(
     record: RoundRecord, closing: Closing | None, config: FederationConfig, abandoned: int, reason: str
 ) -> str:
-    """Says why a federation whose last rounds were abandoned goes no further; a reason that is known goes first."""
+    """Says why a federation ends after abandoned rounds; a known reason takes precedence."""
     if reason:
         return f"{abandoned} rounds in a row were abandoned, the last because {reason}"
     votes = config.rule.fewest_voters
@@ -78,9 +78,9 @@ def why_failed(
 
 
 def _close_unseen(ordered: Sequence[Answer], config: FederationConfig) -> Closing:
-    """With central privacy nothing depends on a single update but its own clipped part of the mean, nor is it shown.
+    """With central privacy, an update affects nothing but its own clipped part of the mean, and is not shown.
 
-    In a secure round nobody knows the nodes' weights either.
+    In a secure round, nobody knows the nodes' weights either.
     """
     notes = ["MASKED"] if config.secure.enabled else []
     weight = 1.0 / max(1, len(ordered))
@@ -98,11 +98,11 @@ def _norms_of_voters(answers: Sequence[Answer], config: FederationConfig) -> lis
 
 
 def _outliers(answers: Sequence[Answer], voters: Sequence[float], config: FederationConfig) -> set[str]:
-    """Nonces of updates that are far longer than those of most voters; of two nobody can say which one lies."""
+    """Nonces of updates far longer than those of most voters; of two voters, nobody can say which one lies."""
     factor = config.gate.outlier_factor
     if not factor or len(voters) < _FEWEST_JUDGES:
         return set()
-    # Nodes that all stand still must not make the first that moves an outlier.
+    # When all nodes stand still, the first that moves must not become an outlier.
     longest = factor * max(middle(voters), 1e-12)
     return {answer.nonce for answer in answers if answer.norm > longest}
 
@@ -111,7 +111,7 @@ def _believed(kept: Sequence[Answer], config: FederationConfig) -> Array:
     """Samples that count: a voter is capped as a whole, and its updates share what is left."""
     gate = config.gate
     if config.privacy.mode == "local":
-        # What a node says besides its noisy update has no noise, so it is not asked.
+        # A node's sample count carries no noise, so it is not used.
         own = np.ones(len(kept))
     else:
         own = counted_samples([answer.samples for answer in kept], max_samples=gate.max_samples)

@@ -1,4 +1,4 @@
-"""What nodes say of one version."""
+"""What nodes report about one version."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ class Evaluation:
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """Nodes that have said nothing yet."""
+        """Nodes that have not answered yet."""
         return tuple(sorted(self._waiting))
 
     @property
@@ -47,7 +47,7 @@ class Evaluation:
 
 
 def evaluators(nodes: Sequence[str], config: FederationConfig, aggregated: int, *, last: bool) -> set[str]:
-    """Nodes that evaluate the version that is the `aggregated`th; the last one is always evaluated, if any is."""
+    """Nodes that evaluate the `aggregated`th version; the last one is always evaluated, if any is."""
     rule = config.evaluation
     private = config.privacy.mode != "none" and not rule.on_public_data
     if private or not rule.interval_rounds or not (last or aggregated % rule.interval_rounds == 0):

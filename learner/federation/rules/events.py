@@ -1,4 +1,4 @@
-"""What can happen to a federation, and what it wants done. A journal keeps the events; a restart replays them."""
+"""What can happen to a federation, and what it wants done. The journal keeps the events; a restart replays them."""
 
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -9,7 +9,7 @@ from .records import Answer, Assignment, Counted, FederationState
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Nodes are there for a round. The entropy is what nonces are made of, the wall time is only shown."""
+    """Nodes are connected for a round. Nonces are made from the entropy; the wall time is only shown."""
 
     nodes: tuple[str, ...]
     entropy: str
@@ -18,7 +18,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """An update is whole."""
+    """An update has arrived whole."""
 
     answer: Answer
 
@@ -35,7 +35,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class TaskFailed:
-    """A node's task ended without an update; `bad` when that is the node's own doing."""
+    """A node's task ended without an update; `bad` when that is the node's own fault."""
 
     node_id: str
     round: int
@@ -94,7 +94,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The end is asked for: after the round in hand, or at once."""
+    """A request to end: after the current round, or at once."""
 
     reason: str
     failed: bool = False
@@ -103,7 +103,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """All events before it in one: the state that they led to."""
+    """All earlier events in one: the state that they led to."""
 
     state: dict[str, Any]
 
@@ -126,19 +126,19 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class SeekNodes:
-    """Begin must follow as soon as enough nodes are there."""
+    """Begin must follow as soon as enough nodes are connected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Nodes are to train."""
+    """Asks nodes to train."""
 
     assignments: tuple[Assignment, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Nodes are to answer a step before a secure round trains."""
+    """Asks nodes for a step that comes before a secure round trains."""
 
     step: str
     assignments: tuple[Assignment, ...]
@@ -146,7 +146,7 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class Unmask:
-    """The masked updates of a round are here: their sum is to be unmasked, and becomes the next version."""
+    """Unmasks the sum of a round's masked updates, which becomes the next version."""
 
     round: int
     counted: tuple[Counted, ...]
@@ -154,14 +154,14 @@ class Unmask:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """The tasks of these nodes are not wanted any more."""
+    """Withdraws the tasks of these nodes."""
 
     node_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """These updates, in the order of node ids, become the next version."""
+    """Makes the next version from these updates, in the order of node ids."""
 
     round: int
     counted: tuple[Counted, ...]

@@ -1,4 +1,4 @@
-"""The rounds that are remembered, newest last, with what is said of each update. Pure."""
+"""The rounds that are remembered, newest last, with the records of their updates. Pure."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from .records import RoundRecord
 
 KEPT_ROUNDS = 1_000
-# What is said of single updates, over all rounds that are kept; the oldest rounds lose theirs first.
+# Records of updates over all rounds that are kept; the oldest rounds lose theirs first.
 _MOST_RECORDS = 20_000
 
 
 class History(deque[RoundRecord]):
-    """Bounded in rounds and in what is said of updates."""
+    """Bounded in rounds and in records of updates."""
 
     def __init__(self, records: Iterable[RoundRecord] = ()) -> None:
         super().__init__(records, KEPT_ROUNDS)
@@ -27,7 +27,7 @@ class History(deque[RoundRecord]):
             each.forget_updates()
 
     def of(self, number: int, version: int) -> RoundRecord:
-        """The round that a refusal belongs to: the present one, unless it came late for its own."""
+        """The round with this number, for a refusal; the newest round if that one is not remembered."""
         if not self:
             self.append(RoundRecord(0, version, 0.0))
         for record in reversed(self):
@@ -40,7 +40,7 @@ class History(deque[RoundRecord]):
         return next((record.digest for record in reversed(self) if record.policy_version == version), "")
 
     def lists(self, number: int, node_id: str) -> bool:
-        """Whether one more refusal of a node in a round is listed; one that is not is only counted."""
+        """Whether one more refusal of a node in a round is listed; otherwise it is only counted."""
         if not self:
             return True
         record = self.of(number, 0)

@@ -1,4 +1,4 @@
-"""What a secure round knows of its nodes before it asks them to train: keys, then sealed shares. Pure, nothing secret.
+"""What a secure round knows about its nodes before they train: keys, then sealed shares. Pure, nothing secret.
 
 keys -> shares -> (collecting) -> (unmasking). A node that is silent in one step is not in the next.
 """
@@ -26,7 +26,7 @@ class NodeKeys:
 
 @dataclass(frozen=True, slots=True)
 class NodeShares:
-    """What a node gave for each of the others, sealed, in hexadecimal digits."""
+    """A node's sealed shares for each of the others, in hexadecimal digits."""
 
     commitment: str
     sealed: dict[str, str]
@@ -34,7 +34,7 @@ class NodeShares:
 
 @dataclass(slots=True)
 class MaskedRound:
-    """One round. `threshold` is decided when the list of nodes is."""
+    """One round. `threshold` is set when the list of nodes is closed."""
 
     step: str = KEYS
     threshold: int = 0
@@ -54,19 +54,19 @@ class MaskedRound:
             self.shares.setdefault(node, answer)
 
     def silent(self, participants: Participants) -> tuple[Assignment, ...]:
-        """Who has not answered the present step."""
+        """Assignments whose nodes have neither answered the present step nor failed."""
         known = (*participants.failed, *self.answered)
         return tuple(each for node, each in participants.assignments.items() if node not in known)
 
     def ask_shares(self, config: SecureConfig) -> None:
-        """The list of nodes is closed."""
+        """Closes the list of nodes and begins the next step."""
         self.step, self.threshold = SHARES, config.staying(len(self.keys))
 
     def sealed_for(self, node: str) -> dict[str, str]:
-        """The others' shares for a node, by who gave them."""
+        """The others' shares for a node, by the node that gave them."""
         return {giver: given.sealed[node] for giver, given in self.shares.items() if giver != node}
 
     def accused(self, failed: Mapping[str, str]) -> list[str]:
-        """Nodes of which more than half of those that got shares say that they cannot open theirs. Fewer may lie."""
+        """Nodes whose shares more than half of the nodes say they cannot open. Fewer accusers may be lying."""
         accusers = Counter(accused_in(why) for node, why in failed.items() if node in self.shares)
         return [node for node, count in accusers.items() if node in self.shares and 2 * count > len(self.shares)]

@@ -1,4 +1,4 @@
-"""What a federation knows at a moment: everybody may read it, the rounds alone change it. Pure."""
+"""The present state of a federation: anyone may read it, only the rounds change it. Pure."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from .records import Answer, Assignment, Counted, FederationState, Offer
 
 
 class Progress:
-    """The state of one federation and the questions that are asked of it."""
+    """The state of one federation, and questions about it."""
 
     def __init__(self, config: FederationConfig) -> None:
         self.config = config
@@ -41,12 +41,12 @@ class Progress:
         self.stop: Stop | None = None
         self.entropy = ""
         self.wall_time = 0.0
-        # Of a secure round.
+        # Used in secure rounds.
         self.masking = MaskedRound()
 
     @property
     def nodes(self) -> int:
-        """Nodes that were ever asked."""
+        """Number of nodes that were ever connected for a round."""
         return len(self.participants.numbers)
 
     @property
@@ -60,7 +60,7 @@ class Progress:
         return self.participants.answers
 
     def number_of(self, node_id: str) -> int:
-        """1 for the first node that was ever there; it stays with the node."""
+        """The lasting number of a node, from 1 in the order in which they were first connected."""
         return self.participants.numbers[node_id]
 
     @property
@@ -74,23 +74,23 @@ class Progress:
         return answer is not None and any(counted.slot == answer.slot for counted in self.counted)
 
     def postpone(self, now: float) -> None:
-        """Waits start over: what was waited for could not come. A replay without it ends the same."""
+        """Starts the present wait over. This is not journalled: a replay without it ends the same."""
         seconds = wait_seconds(self.phase, self.config)
         if seconds is not None:
             self.deadline = now + seconds
 
     def enter(self, phase: Phase, now: float) -> None:
-        """The next phase begins, and its wait."""
+        """Begins the next phase and its wait."""
         self.phase = phase
         self.postpone(now)
 
     def idle(self, nodes: Sequence[str]) -> list[str]:
-        """Of these, the nodes that nobody has asked and that a buffer may ask."""
+        """Those of these nodes that have no assignment and that a buffer may ask."""
         known, config = self.assignments, self.config
         return [node for node in nodes if node not in known and may_answer_again(node, self.answers, config)]
 
     def may_ask(self, nodes: Sequence[str]) -> bool:
-        """Whether a buffer that is open has nobody at work on some of them."""
+        """Whether a buffer may ask any of these nodes."""
         return bool(self.idle(self.eligibility.able(nodes, self.round + 1)))
 
     @property
@@ -101,12 +101,12 @@ class Progress:
         return self.phase is Phase.COLLECTING and self.stop is None and len(self.answers) < self.config.fewest_updates
 
     def check(self, offer: Offer) -> Answer | None:
-        """Whether the data of an update is wanted: None = yes; the answer = it is here already. FleetError = no."""
+        """Whether an update's data is wanted: None = yes, an answer = it is already here; FleetError = no."""
         collecting = self.phase is Phase.COLLECTING or (self.config.buffer_size and self.phase is not Phase.ENDED)
         return self.participants.check(offer, self.round, collecting=bool(collecting))
 
     def used_slots(self) -> set[int]:
-        """Places in the spool that accepted updates have."""
+        """Slots of the spool that accepted updates occupy."""
         answers = self.participants.kept()
         return {answer.slot for answer in answers} | {counted.slot for counted in self.counted}
 

@@ -1,18 +1,18 @@
-"""What is known of a federation's rounds: plain data, as the history shows it."""
+"""Records of a federation's rounds: plain data, as the history shows it."""
 
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-# An answer of one round must fit in a message: 10,000 records of 128 + 200 characters are 4 MB.
+# One round must fit in a message: 10,000 records of 128 + 200 characters are 4 MB.
 _MOST_UPDATES = 10_000
 _MOST_REFUSALS, _MOST_REFUSALS_PER_NODE = 1_000, 20
 LONGEST_MESSAGE = 200
 
 
 class RoundState(enum.StrEnum):
-    """How a round stands."""
+    """State of a round."""
 
     COLLECTING = "collecting"
     AGGREGATED = "aggregated"
@@ -20,7 +20,7 @@ class RoundState(enum.StrEnum):
 
 
 class FederationState(enum.StrEnum):
-    """How a federation stands; all but the first are final."""
+    """State of a federation; all but the first are final."""
 
     RUNNING = "running"
     FINISHED = "finished"
@@ -41,7 +41,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What an update says of itself before its data is looked at."""
+    """What an update claims before its data is looked at."""
 
     node_id: str
     round: int
@@ -99,22 +99,22 @@ class RoundRecord:
     seconds: float = 0.0
     policy_version: int = 0
     digest: str = ""
-    # Why it was abandoned.
+    # Why the round was abandoned.
     reason: str = ""
     updates: list[UpdateRecord] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
-    # Beyond what the record holds.
+    # How many updates are beyond what the record holds.
     unrecorded: int = 0
-    # The ones among them that came one by one, by node.
+    # How many of `updates` are refusals that came one by one, by node.
     refusals: dict[str, int] = field(default_factory=dict)
 
     def takes(self, node_id: str) -> bool:
-        """Whether one more refusal of a node is listed: nobody fills a history by being refused."""
+        """Whether one more refusal of a node is listed; there is a limit, so that refusals cannot fill the history."""
         total = sum(self.refusals.values())
         return total < _MOST_REFUSALS and self.refusals.get(node_id, 0) < _MOST_REFUSALS_PER_NODE
 
     def refuse(self, node_id: str, reason: str, message: str) -> None:
-        """Adds a refusal; past some it is only counted."""
+        """Adds a refusal; past a limit it is only counted."""
         if not self.takes(node_id):
             self.unrecorded += 1
             return
@@ -122,26 +122,26 @@ class RoundRecord:
         self.updates.append(UpdateRecord(node_id, refusal=reason, message=message[:LONGEST_MESSAGE]))
 
     def add(self, updates: Sequence[UpdateRecord]) -> None:
-        """What became of the updates of a round that closes; past some they are only counted."""
+        """Adds the records of a round that closes; past a limit they are only counted."""
         room = max(0, _MOST_UPDATES - len(self.updates))
         self.updates.extend(updates[:room])
         self.unrecorded += max(0, len(updates) - room)
 
     def forget_updates(self) -> None:
-        """Only their number stays."""
+        """Keeps only the number of updates."""
         self.unrecorded += len(self.updates)
         self.updates = []
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """An update that counts: where it lies and what it weighs."""
+    """An update that counts: its slot in the spool and its weight."""
 
     node_id: str
     slot: int
     weight: float
     norm: float
-    # What it is multiplied by, so that it is no longer than others.
+    # Factor that shortens an update with a long norm.
     scale: float = 1.0
     # Updates of one voter are one vote.
     voter: str = ""

@@ -1,8 +1,8 @@
 """A federation as a state machine: events in, actions out. No I/O, no clock, no gRPC.
 
 waiting -> collecting -> aggregating -> (evaluating) -> waiting ... A secure round is preparing before it collects, and
-unmasking before it aggregates. With a buffer (FedBuff) collecting never pauses: a
-node that has answered is asked again at once, and every `buffer_size` updates make a version.
+unmasking before it aggregates. With a buffer (FedBuff), collecting never pauses: a node that has answered is asked
+again at once, and every `buffer_size` updates make a version.
 """
 
 from parlmesh.federation.secure.fixed_point import MOST_NODES
@@ -23,10 +23,10 @@ from .update_checks import check_values
 
 
 class Rounds(Progress):
-    """The decisions of one federation. `handle` alone changes it; the same events give the same state."""
+    """The decisions of one federation. Only events change its state, and the same events give the same state."""
 
     def handle(self, event: Event, now: float) -> list[Action]:
-        """What is to be done about it; FleetError when an update is refused."""
+        """Takes an event and returns what must be done; FleetError when an update is refused."""
         if isinstance(event, events.Restored):
             restore(self, event.state)
             return []
@@ -40,7 +40,7 @@ class Rounds(Progress):
             case events.Refused():
                 self.history.of(event.round, self.version).refuse(event.node_id, event.reason, event.message)
                 if event.reason == "ANSWERED_TWICE":
-                    # It has left the node all the same.
+                    # The second update has left the node all the same.
                     self.spending.ask(event.node_id)
                 if event.reason in BAD_REASONS:
                     self._strike(event.node_id, f"{event.reason}: {event.message}")
@@ -71,7 +71,7 @@ class Rounds(Progress):
         """What must be done again after a restart; waits start over."""
         self.postpone(now)
         open_ = self.participants.unsettled()
-        # With a buffer nodes are at work in every phase.
+        # With a buffer, nodes are at work in every phase.
         asked: list[Action] = [events.Ask(open_)] if open_ and self.config.buffer_size else []
         match self.phase:
             case Phase.WAITING:
@@ -124,7 +124,7 @@ class Rounds(Progress):
         return [] if self.masking.silent(self.participants) else self._prepare_next(now)
 
     def _prepare_next(self, now: float) -> list[Action]:
-        """The step is over: with who has answered, if those are enough."""
+        """Ends a step and goes on with the nodes that answered, if there are enough."""
         masking, seconds = self.masking, self.config.secure.step_seconds
         silent = tuple(each.node_id for each in masking.silent(self.participants))
         actions: list[Action] = [events.Withdraw(silent)] if silent else []
@@ -160,7 +160,7 @@ class Rounds(Progress):
         return actions + self._maybe_close(now)
 
     def _strike(self, node_id: str, reason: str) -> None:
-        """Only against nodes that were ever asked: others cannot be left out."""
+        """Strikes only nodes that were ever connected for a round: others cannot be left out."""
         if node_id in self.participants.numbers:
             self.eligibility.strike(node_id, reason, self.round)
 
@@ -193,7 +193,7 @@ class Rounds(Progress):
             self._accept(answer, early=True)
             return []
         self._accept(answer)
-        # Asked again at once, unless a new version is about to be there.
+        # The node is asked again at once, unless a new version is about to be made.
         closed, node = self._maybe_close(now), answer.node_id
         if closed or not self.spending.affords(node) or not may_answer_again(node, self.answers, self.config):
             return closed
@@ -208,7 +208,7 @@ class Rounds(Progress):
         if event.bad:
             self._strike(event.node_id, event.message)
         if self.config.buffer_size:
-            # In whatever phase: it is asked again when nodes are next looked at.
+            # This applies in any phase: the node is asked again when nodes are next looked at.
             del self.assignments[event.node_id]
             self.history[-1].refuse(event.node_id, "TASK_FAILED", event.message)
             return []
@@ -250,7 +250,7 @@ class Rounds(Progress):
         return [*actions, events.Aggregate(self.round, self.counted)]
 
     def _record_silent(self) -> tuple[str, ...]:
-        """Nodes of the round that sent no update are in the history too; those whose tasks are still open."""
+        """Adds nodes that sent no update to the history; returns those whose tasks are still open."""
         silent = self.participants.silent()
         self.history[-1].add(silent)
         return tuple(each.node_id for each in silent if each.refusal == "NO_ANSWER")

@@ -1,4 +1,4 @@
-"""The state of the rounds as one JSON object, in whatever phase: what a compacted journal begins with. Pure."""
+"""The state of the rounds as one JSON object, in any phase: a compacted journal begins with it. Pure."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from .nodes.selection import Nonces
 from .progress import Progress
 from .records import Answer, Assignment, Counted, FederationState, RoundRecord, RoundState, UpdateRecord
 
-# As journals on disk name them: the underscores are not the code's.
+# Named as in journals on disk: the code's names have no underscores.
 _PLAIN = (
     "reason",
     "version",
@@ -33,7 +33,7 @@ _NONCES_KEPT = 2_000
 
 
 def state_of(core: Progress) -> dict[str, Any]:
-    """All that `restore` needs."""
+    """Everything that `restore` needs."""
     who = core.participants
     return {
         **{name: getattr(core, name.removeprefix("_")) for name in _PLAIN},
@@ -60,7 +60,7 @@ def state_of(core: Progress) -> dict[str, Any]:
 
 
 def restore(core: Progress, state: dict[str, Any]) -> None:
-    """The inverse."""
+    """The inverse of `state_of`."""
     for name in _PLAIN:
         setattr(core, name.removeprefix("_"), state[name])
     core.phase = type(core.phase)(state["phase"])
@@ -93,7 +93,7 @@ def restore(core: Progress, state: dict[str, Any]) -> None:
 
 
 def _rows(found: Iterable[Any]) -> list[dict[str, Any]]:
-    """As asdict, without its deep copies."""
+    """Like asdict, without its deep copies."""
     return [{name: getattr(each, name) for name in each.__slots__} for each in found]
 
 

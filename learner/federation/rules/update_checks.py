@@ -1,6 +1,6 @@
-"""What an update must be to count, in this order: round and nonce, then schema and size, then finite, then norm.
+"""The checks that an update must pass to count, in this order: round and nonce, schema and size, finiteness, norm.
 
-Identity comes before (the servicer knows the caller), outliers and weights after, when the round closes. Pure.
+The caller's identity is checked before them, outliers and weights after them, when the round closes. Pure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from .records import Answer, Assignment, Offer
 MASKED = "masked"
 MOST_METRICS = 64
 MOST_SAMPLES = 1 << 53
-# Beyond it a mean of some of them might not be finite.
+# Beyond this, a mean might not be finite.
 _LARGEST_METRIC = 1e100
 
 
@@ -28,7 +28,7 @@ def check_same(offer: Offer, known: Answer) -> None:
 
 
 def check_asked(offer: Offer, assignment: Assignment) -> None:
-    """An update answers what its node was asked in this round."""
+    """An update must answer what its node was asked in this round."""
     if assignment.nonce != offer.nonce:
         raise refusal("WRONG_NONCE", f"the nonce is not that of node {offer.node_id} in round {offer.round}")
     if assignment.base_version != offer.base_version:
@@ -40,7 +40,7 @@ def check_asked(offer: Offer, assignment: Assignment) -> None:
 def check_shape(
     schema: ModelSchema, tensors: Sequence[TensorSpec] | None, size_bytes: int, encoding: str, wanted: str
 ) -> None:
-    """Before a byte of data is taken; the tensors are None when they are known to be the schema's."""
+    """Called before any data is taken; `tensors` is None when they are known to match the schema."""
     if tensors is not None:
         schema.check(tensors)
     if encoding not in ("none", wanted) or (wanted == MASKED and encoding != wanted):
@@ -57,7 +57,7 @@ def check_shape(
 
 
 def check_claims(samples: int, metrics: dict[str, float], config: FederationConfig) -> None:
-    """What a node says besides its update. In a private federation samples are not looked at, nor do they count."""
+    """Checks what a node says besides its update. In a private federation, samples are neither checked nor counted."""
     if config.privacy.mode == "none" and not 1 <= samples <= MOST_SAMPLES:
         raise InvalidInput(f"an update must be of 1 to {MOST_SAMPLES} samples, got {samples}", reason="NO_SAMPLES")
     if len(metrics) > MOST_METRICS:
@@ -65,7 +65,7 @@ def check_claims(samples: int, metrics: dict[str, float], config: FederationConf
 
 
 def check_values(answer: Answer, config: FederationConfig) -> None:
-    """Once the data is whole. With central privacy an update is never refused for its values: it counts as nothing."""
+    """Called once the data is whole. With central privacy, a bad update is not refused: it counts as nothing."""
     if config.privacy.mode == "central":
         return
     if config.gate.finite and not answer.finite:
@@ -78,7 +78,7 @@ def check_values(answer: Answer, config: FederationConfig) -> None:
 
 
 def finite_metrics(metrics: Mapping[str, object]) -> dict[str, float]:
-    """Only numbers that can be averaged."""
+    """Keeps only numbers that can be averaged."""
     return {
         name[:100]: float(value)
         for name, value in metrics.items()
@@ -87,7 +87,7 @@ def finite_metrics(metrics: Mapping[str, object]) -> dict[str, float]:
 
 
 def evaluation_in(found: object) -> tuple[int, dict[str, float]]:
-    """Samples and metrics as a node gives them; InvalidInput when they cannot be."""
+    """A node's samples and metrics; InvalidInput when they are malformed."""
     samples = found.get("samples") if isinstance(found, Mapping) else None
     if not isinstance(samples, (int, float)) or isinstance(samples, bool) or not 0 <= samples <= MOST_SAMPLES:
         raise _bad(f"samples must be a number from 0 to {MOST_SAMPLES}, got {_shown(samples)}")
@@ -110,5 +110,5 @@ def _shown(value: object) -> str:
 
 
 def refusal(reason: str, message: str) -> FleetError:
-    """Right in itself, but not now."""
+    """An error for an update that is valid in itself, but not now."""
     return FailedPrecondition(message, reason=reason)

@@ -1,1 +1,1 @@
-"""Updates of nodes: how they come in, where they wait, and how they are joined into the next model."""
+"""Updates of nodes: how they arrive, where they wait, and how they are joined into the next model."""

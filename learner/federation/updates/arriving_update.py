@@ -1,4 +1,4 @@
-"""One update on its way in: chunks go to the spool, digest, norm and finiteness are taken as they pass."""
+"""One update as it arrives: chunks go to the spool, and digest, norm and finiteness are computed as they pass."""
 
 import math
 
@@ -17,7 +17,7 @@ _STRETCH = 1 << 15
 
 
 class Receiver:
-    """Holds a place of the spool until `finish`. Compressed updates are kept in memory, which is why they are small."""
+    """Fills a slot of the spool. Compressed updates are small, so they stay in memory until `finish`."""
 
     def __init__(self, spool: Spool, slot: int, offer: Offer, size_bytes: int, encoding: str) -> None:
         self.slot = slot
@@ -38,7 +38,7 @@ class Receiver:
         return self._size_bytes - self._received
 
     def take(self, data: memoryview) -> None:
-        """One chunk; InvalidInput when it is more than was promised."""
+        """Takes a chunk; InvalidInput when more arrives than was promised."""
         if len(data) > self.missing:
             raise InvalidInput(f"more than the promised {self._size_bytes} bytes came", reason="UPDATE_SIZE")
         self._digest.update(data)
@@ -55,7 +55,7 @@ class Receiver:
         self._received += len(data)
 
     def finish(self, metrics: dict[str, float]) -> Answer:
-        """The whole update; InvalidInput when it is not what its header said."""
+        """The whole update; InvalidInput when it does not match its header."""
         if self.missing:
             raise InvalidInput(f"{self._received} of {self._size_bytes} bytes came", reason="UPDATE_INCOMPLETE")
         if self._digest.hexdigest() != self._offer.digest:
@@ -77,7 +77,7 @@ class Receiver:
         )
 
     def _look_at(self, numbers: Array) -> None:
-        # In stretches: the sum of squares of a short one is right to 1e-3 whatever the numbers are.
+        # In stretches: only over a short one is the sum of squares always accurate to 1e-3.
         for start in range(0, len(numbers), _STRETCH):
             self._look_at_stretch(numbers[start : start + _STRETCH])
 

@@ -1,4 +1,4 @@
-"""From the updates of a round to the next model, block by block: rule, privacy, server optimiser."""
+"""Makes the next model from the updates of a round, block by block: rule, privacy, server optimiser."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 log = get_logger("parlmesh.learner")
 
-# Norms are taken in float32; a clipped update must be short enough all the same.
+# Norms are computed in float32; a clipped update must be short enough all the same.
 _CLIP_MARGIN = 1.0 - 1e-3
 
 
@@ -64,7 +64,7 @@ class Aggregator:
         )
 
     def aggregate(self, base: int, round_number: int, counted: Sequence[Counted]) -> "Joined":
-        """Writes version base + 1; the same updates give the same bytes. With it, what the history shows of it."""
+        """Writes version base + 1 and returns it with its metrics; the same updates give the same bytes."""
         ordered = _ordered(counted)
         updates: Updates = SpooledUpdates(self._spool, [update.slot for update in ordered])
         if self._config.rule.by_votes:
@@ -73,7 +73,7 @@ class Aggregator:
         return self._write(base, len(ordered), combined(updates, combination))
 
     def aggregate_masked(self, base: int, counted: Sequence[Counted], unmasking: "Unmasking") -> "Joined":
-        """The same from the sum of a secure round; InvalidInput when it cannot be unmasked."""
+        """Like `aggregate`, from the sum of a secure round; InvalidInput when it cannot be unmasked."""
         from ..masking.unmasking import UnmaskedSum
 
         ordered = _ordered(counted)
@@ -85,7 +85,7 @@ class Aggregator:
         return Joined(joined.model, {**joined.metrics, **shown})
 
     def _write(self, base: int, count: int, blocks: Iterable[tuple[int, int, Array]]) -> "Joined":
-        """Version base + 1 from the joint update of so many nodes, block by block."""
+        """Writes version base + 1 from the joint update of `count` nodes, block by block."""
         moments = self._moments(base)
         squares: list[float] = []
         reader = self._models.reader(base)
@@ -109,7 +109,7 @@ class Aggregator:
         return Joined(model, {"update/norm": math.sqrt(sum(squares)), "update/nodes": float(count)})
 
     def forget_noise(self, base: int) -> None:
-        """Once the version that was made of `base` is written down."""
+        """Called once the version made from `base` is recorded."""
         if self._config.privacy.mode == "central":
             self._noise_key.forget(base)
 
@@ -121,7 +121,7 @@ class Aggregator:
         return _Noise(noise_stream(self._noise_key.seed(base)), deviation)
 
     def _moments(self, base: int) -> dict[str, Array]:
-        """Those that belong to the base: a round that is made again starts from the same ones."""
+        """The moments that belong to the base, so that a repeated round starts from the same ones."""
         path = self._moment_path(base)
         if not self._server.moments:
             return {}
@@ -132,12 +132,12 @@ class Aggregator:
         except (OSError, safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
             if base > 1:
                 log.error(
-                    "moments_lost", path=str(path), error=repr(error), advice="the server's optimiser begins anew"
+                    "moments_lost", path=str(path), error=repr(error), advice="the server's optimiser starts over"
                 )
             return self._server.initial(self._size)
 
     def _checked(self, moments: dict[str, Array]) -> dict[str, Array]:
-        """ValueError unless they are this optimiser's, for a model of this size."""
+        """Raises ValueError unless the moments are this optimiser's, for a model of this size."""
         wanted = self._server.initial(self._size)
         if {name: (one.shape, one.dtype) for name, one in moments.items()} != {
             name: (one.shape, one.dtype) for name, one in wanted.items()
@@ -161,7 +161,7 @@ def _ordered(counted: Sequence[Counted]) -> list[Counted]:
 
 
 def combined(updates: Updates, combination: Combination) -> Iterator[tuple[int, int, Array]]:
-    """(start, stop, joint update) over all columns in their order; the next block is read while one is written."""
+    """Yields (start, stop, joint update) over all columns in order; the next block is read while one is written."""
 
     def combine(start: int, stop: int) -> tuple[int, int, Array]:
         return start, stop, combination(updates.block(start, stop))
@@ -203,7 +203,7 @@ def combination_for(config: FederationConfig, updates: Updates, counted: Sequenc
 
 
 def _by_votes(rule: RuleConfig, updates: Updates) -> Combination:
-    """Rules in which every voter counts the same, whatever it weighs: liars need half of the votes."""
+    """Rules in which every voter counts the same, whatever its weight: liars need half of the votes."""
     match rule.name:
         case "median":
             return aggregators.median()

@@ -1,4 +1,4 @@
-"""Where updates come in: the gate's questions in their order, a place in the spool, and a line in the history."""
+"""Takes in updates: runs the checks in order, gives each a slot in the spool, and lists refusals in the history."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class UpdateAbout:
-    """What an update's header says of its data."""
+    """What an update's header says about its data."""
 
     tensors: Sequence[TensorSpec]
     schema_digest: bytes
@@ -37,7 +37,7 @@ class UpdateAbout:
 
 
 class Reception:
-    """The updates of one federation, whatever call brings them."""
+    """Receives the updates of one federation, whichever RPC brings them."""
 
     def __init__(
         self,
@@ -53,9 +53,9 @@ class Reception:
         self._schema = schema
         self._spool = spool
         self._handle = handle
-        # What is to be raised when the disk does not take an update.
+        # Makes the error to raise when the disk does not take an update.
         self._stumble = stumble
-        # By nonce: a node that reconnects goes on with one upload, not with two.
+        # By nonce, so that a node that reconnects has one upload, not two.
         self._open_uploads: dict[str, Arrival] = {}
         self._in_flight: set[int] = set()
         self._free: Iterator[int] = iter(())
@@ -69,7 +69,7 @@ class Reception:
         return len(self._in_flight)
 
     def open(self, offer: Offer, about: UpdateAbout, caller: Identity) -> "Arrival":
-        """What its data is given to; FleetError when it is refused, which the history then says."""
+        """Opens an update to feed its data to; FleetError when it is refused, which the history then lists."""
         try:
             return self._open(offer, about, caller)
         except FleetError as error:
@@ -77,11 +77,11 @@ class Reception:
             raise
 
     def refuse(self, offer: Offer, error: FleetError) -> None:
-        """Says so in the history."""
+        """Lists a refusal in the history."""
         if self._closed or isinstance(error, Unavailable):
             return
         metrics.UPDATES.labels(error.reason.lower()).inc()
-        # What strangers do is not this federation's history, and nobody makes it long by being refused.
+        # Strangers do not belong in the history, and refusals must not fill it.
         if isinstance(error, PermissionDenied) or not self._core.history.lists(offer.round, offer.node_id):
             metrics.UNLISTED.inc()
             return
@@ -96,7 +96,7 @@ class Reception:
         self._handle(events.Refused(offer.node_id, offer.round, error.reason, error.message[:LONGEST_MESSAGE]))
 
     def close(self) -> None:
-        """Nothing comes in any more, and nothing is said of what was on its way."""
+        """Ends the intake; updates in flight are dropped without an entry in the history."""
         self._closed = True
 
     def _check_open(self) -> None:
@@ -107,7 +107,7 @@ class Reception:
         self._check_open()
         secure = self._core.config.secure.enabled
         if secure:
-            # What a node says besides its masked update would be said of it alone.
+            # Anything a node says besides its masked update would tell something about it alone.
             offer, about = replace(offer, samples=1), replace(about, metrics={})
         if not caller.speaks_for(host_of(offer.node_id)):
             text = f'"{caller.name}" may not speak for node "{offer.node_id}"'
@@ -131,7 +131,7 @@ class Reception:
         return arrival
 
     def _take_slot(self) -> int:
-        """A place that neither an accepted update nor one on its way has."""
+        """A slot that neither an accepted update nor one in flight occupies."""
         if self._free_of_round != self._core.round:
             self._end_old_uploads()
             used = self._core.used_slots() | self._in_flight
@@ -143,7 +143,7 @@ class Reception:
         return slot
 
     def _end_old_uploads(self) -> None:
-        """What a round that has closed still waited for is not waited for any more, and holds no place."""
+        """Ends uploads that a closed round was still waiting for, so that they hold no slots."""
         for nonce, arrival in list(self._open_uploads.items()):
             try:
                 self._core.check(arrival.offer)
@@ -152,7 +152,7 @@ class Reception:
                 arrival.give_way(error)
 
     def _stored(self, work: Callable[[], _T]) -> _T:
-        """A full disk is nobody's fault: the node is told to come again."""
+        """A full disk is no fault of the node, which is told to try again."""
         try:
             return work()
         except OSError as error:
@@ -175,13 +175,13 @@ class Reception:
 
 
 class Arrival:
-    """One update on its way in. It ends with `finish`, with a refusal by any call, or with `break_off`."""
+    """One update in flight. It ends with `finish`, with a refusal by any call, or with `break_off`."""
 
     def __init__(self, reception: Reception, offer: Offer, about: UpdateAbout, receiver: Receiver | None) -> None:
         self._reception = reception
         self.offer = offer
         self._about = about
-        # None: the same update is here already, and its data is not wanted again.
+        # None when the same update is already here and its data is not wanted again.
         self._receiver = receiver
         self._unread = about.size_bytes
         self._unwanted: FleetError | None = None
@@ -193,7 +193,7 @@ class Arrival:
 
     @property
     def nonce(self) -> str:
-        """What it is bound to."""
+        """The nonce that binds it to its assignment."""
         return self.offer.nonce
 
     @property
@@ -202,7 +202,7 @@ class Arrival:
         return self._unread
 
     def take(self, data: memoryview) -> None:
-        """A stretch of its data."""
+        """Takes a piece of its data."""
         self._check_wanted()
         receiver = self._receiver
         if receiver is not None:
@@ -214,7 +214,7 @@ class Arrival:
         self._unread -= len(data)
 
     def give_way(self, error: FleetError) -> None:
-        """Its place is another's from now on: the node sends it again, or its round has closed. The stream is told."""
+        """Gives up its slot, because the node sends it again or its round has closed. The stream gets the error."""
         if self._receiver is not None:
             self._reception._return_slot(self._receiver.slot)
         self._receiver, self._unwanted = None, error
@@ -226,7 +226,7 @@ class Arrival:
             raise error
 
     def finish(self) -> None:
-        """All of it is here and counts from now on."""
+        """Ends an update that is whole; it counts from now on."""
         self._check_wanted()
         receiver = self._receiver
         if receiver is None:
@@ -240,7 +240,7 @@ class Arrival:
         self._reception._ended(self)
 
     def break_off(self) -> InvalidInput:
-        """No more of it will come."""
+        """Ends an update of which no more will come; returns the error."""
         came = self._about.size_bytes - self._unread
         error = InvalidInput(
             f"the stream broke off after {came} of {self._about.size_bytes} bytes", reason="UPDATE_INCOMPLETE"

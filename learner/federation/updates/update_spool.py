@@ -1,4 +1,4 @@
-"""Updates on disk while their round is open: one file, a place for each, written as chunks come and read by blocks."""
+"""Updates on disk while their round is open: one file with a slot for each, written by chunks and read by blocks."""
 
 import os
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ _DIGEST_STEP = 1 << 18
 
 
 class Spool:
-    """Places of `size` float32 numbers. Never mapped into memory: the page cache is not this process's to fill."""
+    """Slots of `size` float32 numbers. Never mapped, so that their pages do not count as this process's memory."""
 
     def __init__(self, path: Path, size: int) -> None:
         self.size = size
@@ -21,14 +21,14 @@ class Spool:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
     def write(self, slot: int, offset: int, data: bytes | memoryview) -> None:
-        """Puts bytes at an offset of a place."""
+        """Writes bytes at an offset in a slot."""
         start = slot * self._bytes + offset
         while data:
             written = os.pwrite(self._descriptor, data, start)
             data, start = memoryview(data)[written:], start + written
 
     def read_into(self, slot: int, start: int, numbers: Array) -> None:
-        """Fills little-endian float32 numbers from a place; zeros where nothing was written."""
+        """Reads little-endian float32 numbers from a slot; zeros where nothing was written."""
         wanted = memoryview(numbers).cast("B")  # type: ignore[arg-type]
         place, done = slot * self._bytes + 4 * start, 0
         while done < len(wanted):
@@ -39,7 +39,7 @@ class Spool:
             done += read
 
     def digest(self, slot: int) -> str:
-        """XXH3-128 of a place."""
+        """XXH3-128 of a slot."""
         found, numbers = fast_hasher(), np.empty(min(self.size, _DIGEST_STEP), "<f4")
         for start in range(0, self.size, _DIGEST_STEP):
             part = numbers[: min(_DIGEST_STEP, self.size - start)]
@@ -48,17 +48,17 @@ class Spool:
         return found.hexdigest()
 
     def shrink(self, places: int) -> None:
-        """Gives back the space beyond this many places."""
+        """Frees the space beyond this many slots."""
         if os.fstat(self._descriptor).st_size > places * self._bytes:
             os.ftruncate(self._descriptor, places * self._bytes)
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         os.close(self._descriptor)
 
 
 class SpooledUpdates:
-    """The places of a round's updates, as the rules read them."""
+    """The updates of a round, as the rules read them."""
 
     def __init__(self, spool: Spool, slots: Sequence[int]) -> None:
         self._spool = spool
@@ -66,12 +66,12 @@ class SpooledUpdates:
 
     @property
     def count(self) -> int:
-        """Updates."""
+        """Number of updates."""
         return len(self._slots)
 
     @property
     def size(self) -> int:
-        """Numbers in one."""
+        """Numbers in each update."""
         return self._spool.size
 
     def block(self, start: int, stop: int) -> Array:

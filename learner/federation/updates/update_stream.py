@@ -1,4 +1,4 @@
-"""Updates of several nodes on one stream: told apart by their headers, each answered by a receipt."""
+"""Updates of several nodes on one stream: told apart by their headers, each answered with a receipt."""
 
 import asyncio
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class UpdateStream:
         self._receipts: list[pb.UpdateReceipt] = []
 
     async def take(self, message: bytes) -> Sequence[pb.UpdateReceipt]:
-        """An encoded SubmitUpdatesRequest; the receipts of all updates that ended in it."""
+        """Takes an encoded SubmitUpdatesRequest; returns the receipts of all updates that ended in it."""
         part = chunk_from_wire(UPDATE_PART, message)
         data = None if part is None else chunk_from_wire(UPDATE_DATA, part)
         if data is not None:
@@ -41,7 +41,7 @@ class UpdateStream:
             PARTS.check(len(parts))
             for number, each in enumerate(parts, 1):
                 if number % _PARTS_AT_ONCE == 0:
-                    # Headers cost their sender nothing; whoever else waits for this loop has a turn in between.
+                    # Headers cost their sender nothing, so others get turns on this loop in between.
                     await asyncio.sleep(0)
                 if each.HasField("header"):
                     await self._begin(each.header)
@@ -50,7 +50,7 @@ class UpdateStream:
         return receipts
 
     def break_off(self) -> None:
-        """The stream has ended."""
+        """Ends the update in progress: the stream has ended."""
         if self._arrival is not None:
             self._arrival.break_off()
 
@@ -82,18 +82,18 @@ class UpdateStream:
     def _end(self, error: FleetError) -> None:
         self._arrival = None
         if isinstance(error, Unavailable):
-            # No refusal: the client is to come again.
+            # This is no refusal: the client is to try again.
             raise error
         self._receipts.append(pb.UpdateReceipt(status=status_from_error(error)))
 
 
 def data_of(request: pb.SubmitUpdateRequest) -> list[memoryview]:
-    """All stretches of data in a request, by hand or not."""
+    """All data in a request, in tensors (as written by hand) or not."""
     return [memoryview(data) for data in (*(tensor.data for tensor in request.tensors), request.data) if data]
 
 
 def parsed(kind: type[_M], message: bytes) -> _M:
-    """InvalidInput when the bytes are no such message."""
+    """Parses a message; InvalidInput when the bytes are not one."""
     try:
         return kind.FromString(message)
     except Exception as error:

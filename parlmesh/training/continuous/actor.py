@@ -1,4 +1,4 @@
-"""The policy of continuous actions in training, and how its weights reach those who act with numpy."""
+"""The policy of continuous actions in training, and how its weights reach actors, which use numpy."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,7 +15,7 @@ from .perceptron import Optimised, Perceptron, initial
 
 
 class Actor:
-    """From features to what actions are chosen by."""
+    """Maps features to the outputs that actions are chosen from."""
 
     def __init__(self, spec: PolicySpec, rng: np.random.Generator, device: torch.device) -> None:
         sizes = spec.layer_sizes
@@ -31,8 +31,8 @@ class Actor:
     def step(
         self, outputs_gradient: Tensor, learning_rate: float, share: Share | None = None, terms: Sequence[float] = ()
     ) -> Sequence[float]:
-        """Down the gradient of the last `forward`, for d loss / d outputs of its first rows; the terms of all who share
-        the step."""
+        """Steps down the gradient of the last `forward`, given d loss / d outputs of its first rows; returns the terms
+        of all processes that share the step."""
         self._network.backward(outputs_gradient)
         if share is not None:
             terms = share(self._optimised.gradient, terms)

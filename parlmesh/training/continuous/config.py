@@ -1,4 +1,4 @@
-"""Settings of learning continuous actions from a replay; the string under a field is its help text."""
+"""Settings for learning continuous actions from a replay; the string under a field is its help text."""
 
 from typing import Annotated, Literal
 
@@ -24,14 +24,14 @@ class _ContinuousConfig(Config):
     n_step: int = Field(default=1, ge=1, le=1_000)
     """Rewards in a target before it relies on the target critics."""
     target_rate: float = Field(default=0.005, gt=0.0, le=1.0)
-    """Share of the way that target networks follow after a gradient step (tau)."""
+    """Fraction by which target networks follow after a gradient step (tau)."""
     reward_scale: float = Field(default=1.0, gt=0.0)
     """Rewards are multiplied by this before values are learnt from them; returns are reported unscaled."""
     random_steps: int = Field(default=1_000, ge=0)
-    """Steps at the start whose actions are drawn from the whole range, all alike."""
+    """Steps at the start whose actions are drawn uniformly from the whole range."""
     torch_threads: int | None = Field(default=None, ge=1, le=256)
-    """Threads of torch; null = 1 in a serial run and at lag 0, which then repeat themselves on any machine, else as
-    many as the learner has cores, at most 4."""
+    """Threads of torch; null = 1 in a serial run and at lag 0, which makes them repeatable on any machine,
+    otherwise as many as the learner has cores, at most 4."""
     replay: ReplayConfig = _REPLAY
 
 
@@ -39,9 +39,9 @@ class SacConfig(_ContinuousConfig):
     """Soft actor-critic: twin critics, and a temperature that keeps the policy as random as it should be."""
 
     temperature: Annotated[float, Field(ge=0.0)] | Literal["auto"] = "auto"
-    """What randomness is worth (alpha); auto = learnt, so that the entropy stays at the target."""
+    """Weight of randomness (alpha); auto = learnt, so that the entropy stays at the target."""
     initial_temperature: float = Field(default=1.0, gt=0.0)
-    """Where a learnt one starts."""
+    """Start of a learnt temperature."""
     target_entropy: float | None = None
     """Entropy that a learnt temperature aims at, of actions in -1..1; null = minus the number of their dimensions."""
 
@@ -52,10 +52,10 @@ class Td3Config(_ContinuousConfig):
     learning_rate: float = Field(default=1e-3, gt=0.0, le=1.0)
     """Adam's step size at the start, of actor and critics."""
     exploration_noise: float = Field(default=0.1, ge=0.0, le=1.0)
-    """Deviation of the noise on collected actions, which lie in -1..1 before they are scaled."""
+    """Standard deviation of the noise on collected actions, which lie in -1..1 before scaling."""
     target_noise: float = Field(default=0.2, ge=0.0, le=1.0)
-    """Deviation of the noise on actions in targets."""
+    """Standard deviation of the noise on actions in targets."""
     target_noise_limit: float = Field(default=0.5, ge=0.0, le=2.0)
     """Largest noise on actions in targets."""
     policy_interval: int = Field(default=2, ge=1, le=1_000)
-    """Gradient steps of the critics for one of the actor, after which targets follow."""
+    """Gradient steps of the critics per step of the actor, after which targets follow."""

@@ -1,4 +1,4 @@
-"""Two critics of continuous actions and their slowly following copies: the lower of both is believed."""
+"""Two critics of continuous actions and their target copies, which follow slowly; the lower value is trusted."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from .perceptron import Optimised, Perceptron, initial
 
 
 class Fit(NamedTuple):
-    """What one step towards targets did, as scalars, and the errors [B]."""
+    """What one step towards the targets did, as scalars, and the errors [B]."""
 
     loss: Tensor
     value: Tensor
@@ -45,7 +45,7 @@ class TwinCritics:
         self._online, self._target = pair(self._optimised.parameters), pair(self._target_parameters)
 
     def target(self, features: Tensor, actions: Tensor) -> Tensor:
-        """Values [2, B] as the following copies have them."""
+        """Values [2, B] by the target copies."""
         return _values(self._target, torch.cat((features, actions), dim=1))
 
     def fit(
@@ -57,7 +57,7 @@ class TwinCritics:
         learning_rate: float,
         share: Share | None = None,
     ) -> Fit:
-        """One step down ½ Σ_i mean(weight · (Q_i − target)²), over the rows of all who share it."""
+        """One step down ½ Σ_i mean(weight · (Q_i − target)²), over the rows of all processes that share it."""
         values = _values(self._online, torch.cat((features, actions), dim=1))
         errors = values - targets
         flow = (errors if weights is None else errors * weights) / len(targets)
@@ -79,7 +79,7 @@ class TwinCritics:
         first = values[0] <= values[1]
         gradient = torch.empty_like(actions)
         for critic, chosen in zip(self._online, (first, ~first), strict=True):
-            # A row asks the critic that is lower there, and no other.
+            # Each row uses only the critic that is lower for it.
             rows = chosen.nonzero()[:, 0]
             ones = torch.ones((len(rows), 1), device=actions.device)
             gradient[rows] = critic.inputs_gradient(ones, self._features, rows)
@@ -92,7 +92,7 @@ class TwinCritics:
         return values[:, 0], critic.inputs_gradient(torch.ones_like(values), self._features)
 
     def follow(self, rate: float) -> None:
-        """Takes the copies this share of the way."""
+        """Moves the target copies by this fraction."""
         self._target_parameters.lerp_(self._optimised.parameters, rate)
 
     def tensors(self) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""Perceptrons in torch with gradients by hand, over one flat vector: what autograd would not leave out is left out."""
+"""Perceptrons in torch with gradients by hand, over one flat vector: they skip work that autograd would do."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -49,9 +49,9 @@ class Perceptron:
                 flow = self._through(flow @ self.layers[layer][0].t(), inputs)
 
     def inputs_gradient(self, outputs_gradient: Tensor, first: int, rows: Tensor | None = None) -> Tensor:
-        """d loss / d features [R, in − first] from the `first` on, and no gradient of any weight.
+        """d loss / d features [R, in − first] from the `first` on, without gradients of weights.
 
-        `outputs_gradient` [R, out] belongs to these rows of the last `forward`; None = to all of them.
+        `outputs_gradient` [R, out] belongs to these rows of the last `forward`; None = all rows.
         """
         flow = outputs_gradient
         for layer in range(len(self.layers) - 1, 0, -1):
@@ -63,7 +63,7 @@ class Perceptron:
         """Backwards through an activation."""
         if self._tanh:
             return flow.mul_(1.0 - activated * activated)
-        # A product with the comparison would turn it into floats first, which takes ten times as long.
+        # Multiplying by the comparison would convert it to floats first, which takes ten times as long.
         torch.ops.aten.threshold_backward.grad_input(flow, activated, 0.0, grad_input=flow)
         return flow
 
@@ -78,12 +78,12 @@ class Optimised:
         self._adam = torch.optim.Adam([self.parameters], fused=True)
 
     def step(self, learning_rate: float) -> None:
-        """Down the gradient."""
+        """Steps down the gradient."""
         self._adam.param_groups[0]["lr"] = learning_rate
         self._adam.step()
 
     def tensors(self, name: str) -> dict[str, Array]:
-        """Copies of the parameters and of Adam's state; before the first step there is none."""
+        """Copies of the parameters and of Adam's state, if it has made a step."""
         found = {name: self.parameters} | {f"{name}.{key}": value for key, value in self._state().items()}
         return {key: np.array(value.cpu().numpy()) for key, value in found.items()}
 

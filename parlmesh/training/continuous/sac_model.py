@@ -22,9 +22,9 @@ from .torch_minibatch import on_device
 
 
 class SacModel:
-    """The temperature is kept by its logarithm, and has an Adam of its own."""
+    """The temperature is kept as its logarithm and has its own Adam."""
 
-    # Set where several processes share every gradient step.
+    # Set when several processes share every gradient step.
     share: Share | None = None
 
     def __init__(
@@ -44,15 +44,15 @@ class SacModel:
         self._target_entropy = -float(self._dimensions) if config.target_entropy is None else config.target_entropy
 
     def noise(self, count: int) -> Array:
-        """What the actions of a step are drawn by [2 B, D]: those where its rows begin, then those where they end."""
+        """Noise [2 B, D] to draw the actions of a step: those where its rows begin, then those where they end."""
         return self._rng.standard_normal((2 * count, self._dimensions), dtype=np.float32)
 
     @torch.no_grad()
     def step(self, minibatch: Minibatch, learning_rate: float, noise: Array | None = None) -> Learnt:
-        """Critics first; the actor then asks the critics that have learnt, about actions drawn before."""
+        """Critics first; the actor then asks the updated critics about actions drawn before."""
         count, temperature = len(minibatch.returns), float(np.exp(self._log_temperature[0]))
         features, following, actions, returns, discounts, weights = on_device(minibatch, self._device)
-        # The policy is asked once about both ends of the steps: it does not change in between.
+        # One pass of the policy covers both ends of the steps, since it does not change in between.
         outputs = self._actor.forward(torch.cat((features, following)))
         drawn = squashed_gaussian(
             outputs, torch.from_numpy(self.noise(count) if noise is None else noise).to(self._device)
@@ -89,7 +89,7 @@ class SacModel:
         return Learnt(means, norm, fit.errors.cpu().numpy())
 
     def policy_weights(self) -> dict[str, Array]:
-        """A copy of the actor's."""
+        """A copy of the actor's weights."""
         return self._actor.policy_weights()
 
     def tensors(self) -> dict[str, Array]:

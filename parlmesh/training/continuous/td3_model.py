@@ -1,4 +1,4 @@
-"""TD3 in training: gradient steps of the critics, now and then one of the actor. Imported only where used."""
+"""TD3 in training: gradient steps of the critics, and now and then of the actor. Imported only where used."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ from .torch_minibatch import on_device
 
 
 class Td3Model:
-    """The actor has a following copy too."""
+    """The actor has a target copy too."""
 
     def __init__(
         self, spec: PolicySpec, config: Td3Config, rng: np.random.Generator, device: torch.device = CPU
@@ -57,7 +57,7 @@ class Td3Model:
         return Learnt(means, norm, fit.errors.cpu().numpy())
 
     def policy_weights(self) -> dict[str, Array]:
-        """A copy of the actor's."""
+        """A copy of the actor's weights."""
         return self._actor.policy_weights()
 
     def tensors(self) -> dict[str, Array]:

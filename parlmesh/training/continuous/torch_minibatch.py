@@ -10,7 +10,7 @@ from ..replay_trainer import Minibatch
 
 
 class TorchMinibatch(NamedTuple):
-    """The columns of a minibatch; `weights` correct for how it was drawn, None where all count the same."""
+    """The columns of a minibatch; `weights` correct for how it was drawn, None when all count the same."""
 
     features: torch.Tensor
     next_features: torch.Tensor
@@ -21,7 +21,7 @@ class TorchMinibatch(NamedTuple):
 
 
 def on_device(minibatch: Minibatch, device: torch.device) -> TorchMinibatch:
-    """The same numbers as tensors; nothing is copied on a processor."""
+    """The same numbers as tensors; on the CPU, nothing is copied."""
 
     def moved(column: Array) -> torch.Tensor:
         return torch.from_numpy(column).to(device)

@@ -39,7 +39,7 @@ class ContinuousTrainer(ReplayTrainer):
         return self._model.step(minibatch, learning_rate)
 
     def _explored(self, progress: float) -> float:
-        """All or nothing: a trajectory acts by one version, so the last random one may be a few steps longer."""
+        """All or nothing: a trajectory uses one version, so a few more steps than `random_steps` may be random."""
         return 1.0 if self._steps < self._config.random_steps else 0.0
 
     def _own_weights(self) -> dict[str, Array]:

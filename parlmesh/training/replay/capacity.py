@@ -20,7 +20,7 @@ NEXT_OBSERVATION, NEXT_MASK = "next_observation", "next_mask"
 
 
 def columns_of(environment: EnvironmentSpec, *, numbered: bool = False) -> Columns:
-    """Of a step as it is kept; `numbered` images are the numbers of their planes."""
+    """Columns of a step in the replay; `numbered` images are kept as the numbers of their planes."""
     shape = environment.observation_shape
     observation = ("int64", shape[:1]) if numbered else (environment.observation_dtype, shape)
     columns = {
@@ -36,15 +36,15 @@ def columns_of(environment: EnvironmentSpec, *, numbered: bool = False) -> Colum
 def frames_for(
     where: str, config: ReplayConfig, environment: EnvironmentSpec, stacked: int
 ) -> tuple[Frames, ReplayConfig]:
-    """Room for the images of a replay, and the steps that are kept beside them, which name images by number. `where`
-    has its settings."""
+    """Room for a replay's images, and the replay's settings with as many steps as fit beside them. Steps refer to
+    images by number. `where` names the settings."""
     shape, dtype = environment.observation_shape, environment.observation_dtype
     planes, plane_bytes = shape[0], np.dtype(dtype).itemsize * math.prod(shape[1:])
     row, limit = row_bytes(columns_of(environment, numbered=True)), config.capacity_bytes
     shift = planes // stacked if stacked > 1 else 1
     most = min(config.capacity_steps, limit // (row + shift * plane_bytes))
     capacity = min((limit - most * row) // plane_bytes, 2 * most * planes)
-    # Of images whose stack is not known none may be shared; and every fragment starts with a whole stack.
+    # If the stack is unknown, images may share nothing; and every fragment starts with a whole stack.
     a_step = 1.1 * (shift if stacked > 1 else planes)
     steps = min(most, int(capacity / a_step))
     _check_room(where, config, steps, round(row + a_step * plane_bytes))
@@ -52,7 +52,7 @@ def frames_for(
 
 
 def _check_room(where: str, config: ReplayConfig, steps: int, step_bytes: int) -> None:
-    """Says how many steps fit where they are fewer than asked for; ConfigError when they are too few to begin."""
+    """Warns when fewer steps fit than were asked for; ConfigError when they are too few to begin."""
     if steps < config.min_steps:
         raise ConfigError(
             f"{where} has room for {steps} steps of {step_bytes} bytes; "
@@ -65,7 +65,7 @@ def _check_room(where: str, config: ReplayConfig, steps: int, step_bytes: int) -
 
 
 def replay_for(where: str, config: ReplayConfig, columns: Columns) -> Replay:
-    """Room for as many steps as both limits allow."""
+    """A replay with room for as many steps as both limits allow."""
     capacity = min(config.capacity_steps, config.capacity_bytes // row_bytes(columns))
     _check_room(where, config, capacity, row_bytes(columns))
     if config.kind == "prioritised":

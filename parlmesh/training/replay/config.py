@@ -13,12 +13,12 @@ class ReplayConfig(Config):
     """Steps that are kept and trained on more than once."""
 
     kind: Literal["uniform", "prioritised"] = "uniform"
-    """Which steps are drawn: all alike, or the worse predicted the likelier."""
+    """How steps are drawn: all equally often, or badly predicted ones more often."""
     capacity_steps: int = Field(default=50_000, ge=1, le=1_000_000_000)
-    """Steps kept; when it is full the oldest go first."""
+    """Steps kept; when it is full, the oldest go first."""
     capacity_bytes: int = Field(default=_GIBIBYTE, ge=1024)
-    """Bytes kept at most, whatever capacity_steps says; a step holds its own and its next observation,
-    but images are kept once, also those that stacked observations share."""
+    """Bytes kept at most, whatever capacity_steps says. A step holds its own and its next observation, but each image
+    is kept once, even if stacked observations share it."""
     min_steps: int = Field(default=1_000, ge=1)
     """Steps collected before the first is trained on."""
     samples_per_insert: float = Field(default=16.0, gt=0.0, le=10_000.0)
@@ -30,5 +30,5 @@ class ReplayConfig(Config):
     importance_final: float = Field(default=1.0, ge=0.0, le=1.0)
     """The same at the end of the step budget."""
     checkpointed: bool = True
-    """Save the steps with every checkpoint, so that a resumed run goes on exactly; without, it first collects
-    min_steps anew. Choose false where the replay is large, or checkpoint seldom."""
+    """Save the steps with every checkpoint, so that a resumed run continues exactly; otherwise it first collects
+    min_steps again. If the replay is large, choose false or checkpoint rarely."""

@@ -1,7 +1,7 @@
 """Images of a replay, each plane kept once.
 
 A stack of the last images moves on by one at every step, and the next observation of a step is the observation of
-another: kept apart, every image would lie there up to eight times. An observation is the numbers of its planes instead.
+another: kept apart, every image would be stored up to eight times. So an observation is kept as its planes' numbers.
 """
 
 from collections import deque
@@ -42,7 +42,7 @@ class Frames:
         return len(self._held)
 
     def begin(self) -> None:
-        """From here on `undo` takes back."""
+        """Marks the state that `undo` returns to."""
         self._before, self._overwritten = (self.added, tuple(self._blocks)), []
 
     def undo(self) -> None:
@@ -54,9 +54,9 @@ class Frames:
         self._blocks = deque(blocks)
 
     def add(self, observations: Array, end: int) -> Array:
-        """The numbers [T + 1, E, C] of the planes of a fragment's observations [T + 1, E, C, H, W].
+        """Adds a fragment's observations [T + 1, E, C, H, W]; returns the numbers [T + 1, E, C] of their planes.
 
-        `end` counts the steps ever inserted once those of this fragment are.
+        `end` is the number of steps ever inserted, including those of this fragment.
         """
         stored, ids = _numbered(observations, self._shift)
         planes = observations[stored]
@@ -74,7 +74,7 @@ class Frames:
         return ids
 
     def forgotten(self) -> int:
-        """Steps, counted from the first ever, whose planes are no longer all there: those of whole fragments."""
+        """How many steps, from the first ever, belong to fragments that have lost planes."""
         oldest, end = self.added - self.capacity, 0
         while self._blocks and self._blocks[0].first_plane < oldest:
             end = self._blocks.popleft().end
@@ -86,7 +86,7 @@ class Frames:
         return found
 
     def tensors(self) -> dict[str, Array]:
-        """Everything, as it lies."""
+        """Everything, as it is stored."""
         return {
             "replay.planes": self._held[: min(self.added, self.capacity)].copy(),
             "replay.planes_added": np.array([self.added], np.int64),
@@ -104,7 +104,7 @@ class Frames:
 
 
 def _numbered(observations: Array, shift: int) -> tuple[Array, Array]:
-    """Which planes [T, E, C] are new, and for each plane the number of the new one that it is."""
+    """Which planes [T, E, C] are new, and for each plane the number of the new one it equals."""
     rows, _, planes = observations.shape[:3]
     moved = np.zeros(observations.shape[:2], np.bool_)
     moved[1:] = (observations[1:, :, :-shift] == observations[:-1, :, shift:]).all(axis=(2, 3, 4))

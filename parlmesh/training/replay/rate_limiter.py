@@ -32,11 +32,11 @@ class RateLimiter:
         return self._samples / paying if paying > 0 else 0.0
 
     def insert(self, count: int) -> None:
-        """Counts what came in."""
+        """Counts inserts."""
         self._inserts += count
 
     def sample(self, count: int) -> None:
-        """Counts what was taken, which must have been allowed."""
+        """Counts samples, which must have been allowed."""
         assert count <= self.allowed, f"{count} samples were taken, {self.allowed} allowed"
         self._samples += count
 

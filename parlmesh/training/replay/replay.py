@@ -15,7 +15,7 @@ _SMALLEST_PRIORITY = 1e-6
 
 
 class Sample(NamedTuple):
-    """B rows, the slots they lie in, and the weights [B] that undo the bias of the draw; None where there is none."""
+    """B rows, their slots, and the weights [B] that undo the bias of the draw; None when there is none."""
 
     rows: dict[str, Array]
     slots: Array
@@ -33,13 +33,13 @@ class Replay(Protocol):
         """Steps ever inserted."""
 
     def begin(self) -> None:
-        """From here on `undo` takes back."""
+        """Marks the state that `undo` returns to."""
 
     def undo(self) -> None:
         """Takes back every insert and priority since `begin`."""
 
     def add(self, rows: Mapping[str, Array]) -> None:
-        """The same as adding them one by one, in order."""
+        """Adds rows, as if one by one, in order."""
 
     def forget(self, count: int) -> None:
         """Never draws the first `count` steps ever inserted again."""
@@ -48,7 +48,7 @@ class Replay(Protocol):
         """`count` rows with replacement; `importance` in [0, 1] is how much of the bias the weights undo."""
 
     def learnt(self, slots: Array, errors: Array) -> None:
-        """What the last sample's steps were mispredicted by."""
+        """Takes the prediction errors of the last sample's steps."""
 
     def tensors(self) -> dict[str, Array]:
         """Everything that decides the next sample."""
@@ -74,21 +74,21 @@ class UniformReplay:
         return self._ring.inserted
 
     def begin(self) -> None:
-        """From here on `undo` takes back."""
+        """Marks the state that `undo` returns to."""
         self._overwritten, self._forgotten = [], self._ring.forgotten
 
     def undo(self) -> None:
-        """The newest first."""
+        """Undoes the newest changes first."""
         while self._overwritten:
             self._ring.undo(self._overwritten.pop())
         self._ring.forgotten = self._forgotten
 
     def add(self, rows: Mapping[str, Array]) -> None:
-        """Oldest out."""
+        """Adds rows in place of the oldest."""
         self._overwritten.append(self._ring.add(rows))
 
     def forget(self, count: int) -> None:
-        """Oldest first."""
+        """Forgets the oldest steps."""
         self._ring.forgotten = max(count, self._ring.forgotten)
 
     def sample(self, count: int, importance: float, rng: np.random.Generator) -> Sample:
@@ -131,12 +131,12 @@ class PrioritisedReplay:
         return self._ring.inserted
 
     def begin(self) -> None:
-        """From here on `undo` takes back."""
+        """Marks the state that `undo` returns to."""
         self._overwritten, self._changed, self._highest_before = [], [], self._highest
         self._forgotten = self._ring.forgotten
 
     def undo(self) -> None:
-        """The newest first."""
+        """Undoes the newest changes first."""
         while self._changed:
             self._tree.set(*self._changed.pop())
         while self._overwritten:
@@ -145,13 +145,13 @@ class PrioritisedReplay:
         self._highest = self._highest_before
 
     def add(self, rows: Mapping[str, Array]) -> None:
-        """Oldest out."""
+        """Adds rows in place of the oldest."""
         overwritten = self._ring.add(rows)
         self._overwritten.append(overwritten)
         self._set(overwritten.slots, np.full(len(overwritten.slots), self._highest))
 
     def forget(self, count: int) -> None:
-        """Without a priority they are never drawn."""
+        """Sets the priority of these steps to 0, so that they are never drawn."""
         ring = self._ring
         gone = np.arange(ring.first, max(ring.first, count)) % ring.capacity
         ring.forgotten = max(count, ring.forgotten)
@@ -169,7 +169,7 @@ class PrioritisedReplay:
         return Sample(self._ring.rows(slots), slots, weights.astype(np.float32))
 
     def learnt(self, slots: Array, errors: Array) -> None:
-        """Their new priorities."""
+        """Sets the new priorities of these steps."""
         priorities = (np.abs(errors).astype(np.float64) + _SMALLEST_PRIORITY) ** self._exponent
         self._highest = max(self._highest, float(priorities.max()))
         self._set(slots, priorities)

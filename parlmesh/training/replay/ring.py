@@ -1,4 +1,4 @@
-"""Columns of fixed room, allocated once; when they are full the oldest rows go first."""
+"""Columns of fixed capacity, allocated once; when they are full, the oldest rows go first."""
 
 import math
 from collections.abc import Mapping
@@ -31,9 +31,9 @@ class Ring:
 
     def __init__(self, columns: Columns, capacity: int) -> None:
         self.capacity = capacity
-        # Rows inserted since the beginning, those gone again included.
+        # Rows ever inserted, including those that are gone.
         self.inserted = 0
-        # The first so many of them are not to be drawn any more.
+        # How many of these, from the first, are no longer to be drawn.
         self.forgotten = 0
         self._columns = {name: np.empty((capacity, *shape), dtype) for name, (dtype, shape) in columns.items()}
 
@@ -42,7 +42,7 @@ class Ring:
 
     @property
     def first(self) -> int:
-        """The oldest row."""
+        """The number of the oldest row."""
         return max(self.forgotten, self.inserted - self.capacity)
 
     @property
@@ -51,11 +51,11 @@ class Ring:
         return min(self.inserted, self.capacity)
 
     def slots_of(self, places: Array) -> Array:
-        """Where rows lie, by places from 0 to the number of rows."""
+        """Slots of rows, by places from 0 up to the number of rows."""
         return (self.first + places) % self.capacity if self.forgotten else places
 
     def add(self, rows: Mapping[str, Array]) -> Overwritten:
-        """The same as adding them one by one, in order."""
+        """Adds rows, as if one by one, in order."""
         count = len(next(iter(rows.values())))
         # Only the end of a batch larger than the ring would survive.
         kept = min(count, self.capacity)
@@ -73,7 +73,7 @@ class Ring:
         self.inserted = overwritten.inserted
 
     def rows(self, slots: Array) -> dict[str, Array]:
-        """Copies."""
+        """Copies of the rows in these slots."""
         return {name: column[slots] for name, column in self._columns.items()}
 
     def tensors(self) -> dict[str, Array]:

@@ -19,7 +19,7 @@ class SumTree:
         return float(self._sums[1])
 
     def set(self, indices: Array, values: Array) -> None:
-        """Where an index occurs twice, the last value stands."""
+        """Sets leaves; if an index occurs twice, the last value counts."""
         if not len(indices):
             return
         self.leaves[indices] = values
@@ -30,7 +30,7 @@ class SumTree:
             self._sums[nodes] = self._sums[2 * nodes] + self._sums[2 * nodes + 1]
 
     def find(self, sums: Array) -> Array:
-        """For each value in [0, total) the leaf in whose part of the whole it lies."""
+        """For each value in [0, total), the leaf whose part of the whole it falls into."""
         remaining = sums.copy()
         nodes = np.ones(len(sums), np.int64)
         while nodes[0] < self._first_leaf:

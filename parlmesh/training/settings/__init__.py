@@ -1,1 +1,1 @@
-"""What a run may be told: budgets and lag for every run, and the settings of each algorithm."""
+"""Settings of runs: budgets and lag for every run, and those of each algorithm."""

@@ -9,7 +9,7 @@ from .exploration import ExplorationConfig
 
 
 class DqnConfig(Config):
-    """Deep Q-learning with double targets, n-step returns and a dueling head where asked."""
+    """Deep Q-learning with double targets, n-step returns and an optional dueling head."""
 
     learning_rate: float = Field(default=1e-3, gt=0.0, le=1.0)
     """Adam's step size at the start."""
@@ -28,15 +28,15 @@ class DqnConfig(Config):
     target_interval: int = Field(default=100, ge=1)
     """Gradient steps between two updates of the target network."""
     target_rate: float = Field(default=1.0, gt=0.0, le=1.0)
-    """Share of the way that the target network then follows; 1 = it becomes a copy."""
+    """Fraction by which the target network then follows; 1 = it becomes a copy."""
     huber_threshold: float = Field(default=1.0, gt=0.0)
-    """Errors beyond this pull no harder."""
+    """Errors beyond this have no larger gradient."""
     gradient_norm: float = Field(default=10.0, gt=0.0)
     """Longer gradients are shortened to this norm."""
     reward_scale: float = Field(default=1.0, gt=0.0)
     """Rewards are multiplied by this before values are learnt from them; returns are reported unscaled."""
     torch_threads: int | None = Field(default=None, ge=1, le=256)
-    """Threads of torch, when the backend is torch; null = 1 in a serial run and at lag 0, which then repeat themselves
-    on any machine, else as many as the learner has cores, at most 4."""
+    """Threads of torch, when the backend is torch; null = 1 in a serial run and at lag 0, which makes them
+    repeatable on any machine, otherwise as many as the learner has cores, at most 4."""
     exploration: ExplorationConfig = ExplorationConfig()
     replay: ReplayConfig = ReplayConfig()

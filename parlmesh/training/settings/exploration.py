@@ -27,5 +27,5 @@ class ExplorationConfig(Config):
         return self
 
     def epsilon(self, progress: float) -> float:
-        """At a used share of the budget."""
+        """Epsilon when this share of the budget is used."""
         return scheduled(progress, self.start, self.final, share=self.share, shape=self.shape)

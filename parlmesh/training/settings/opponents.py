@@ -1,4 +1,4 @@
-"""Settings of the other side of a game; the string under a field is its help text."""
+"""Settings of the opponents in games; the string under a field is its help text."""
 
 from typing import Literal, Self
 
@@ -8,18 +8,18 @@ from parlmesh.config import Config
 
 
 class OpponentsConfig(Config):
-    """Whom the learning side of a game meets in rollouts. Worlds with one player have no use for it."""
+    """Opponents of the learning side in rollouts. Unused in worlds with one player."""
 
     newest_share: float = Field(default=0.5, ge=0.0, le=1.0)
     """Share of games against the acting policy itself; the others are against past versions, once there are some."""
     past: Literal["uniform", "pfsp"] = "uniform"
-    """How past versions are chosen: all alike, or those more often that are seldom beaten."""
+    """How past versions are chosen: all equally often, or rarely beaten ones more often."""
     pfsp_exponent: float = Field(default=2.0, ge=0.0, le=10.0)
-    """With pfsp: a version counts (1 − win rate) to this power."""
+    """With pfsp, a version is weighted by (1 − win rate) to this power."""
     interval_versions: int = Field(default=20, ge=1, le=1_000_000)
     """Versions between two that become opponents; the first one always does."""
     kept: int = Field(default=20, ge=1, le=200)
-    """Past versions that are kept as opponents; when there are more, the one nearest to its neighbour goes."""
+    """Past versions kept as opponents; beyond that, the version closest to its neighbours goes."""
     versions_per_rollout: int = Field(default=2, ge=1, le=16)
     """Past versions that one rollout plays against."""
     match_games: int = Field(default=0, ge=0, le=10_000)
@@ -27,7 +27,7 @@ class OpponentsConfig(Config):
     model; Elo with its error goes to the curves and the model. 0 = none."""
     gate: bool = False
     """Promote an evaluated model when its match shows that it beats the promoted one: the lower end of its score's 95 %
-    interval is above a half. Where none is promoted, the first one is. Needs match_games."""
+    interval is above a half. If none is promoted, the first one is. Needs match_games."""
     scripted: bool = False
     """Play against environment.kwargs.opponent instead of versions."""
 

@@ -19,28 +19,28 @@ class PpoConfig(Config):
     minibatch_steps: int = Field(default=256, ge=1)
     """Steps per gradient step."""
     targets: Literal["auto", "gae", "weighted", "vtrace", "group"] = "auto"
-    """What advantages and values are learnt from: gae trusts the batch; weighted takes the same, but each step counts
-    as much as it has become likelier since; vtrace also looks less far ahead where the policy would act otherwise now;
-    group compares whole episodes with those that began with the same observation, and needs no values;
-    auto = by the oldest experience there may be (max_policy_lag): gae at 0, weighted at 1, vtrace above."""
+    """What advantages and values are learnt from. gae trusts the batch; weighted also weights each step by how much
+    likelier it has become since; vtrace also looks less far ahead where the policy would now act differently;
+    group compares whole episodes that began with the same observation, and needs no values;
+    auto = by the oldest experience allowed (max_policy_lag): gae at 0, weighted at 1, vtrace above."""
     discount: float = Field(default=0.98, ge=0.0, le=1.0)
     """Worth of a reward one step later (gamma)."""
     final_discount: float | None = Field(default=None, ge=0.0, le=1.0)
-    """The discount when the step budget is used up, reached linearly; null = it stays as it is. Looking less far ahead
-    at first keeps the fear of a fall from teaching to stand still; looking further later makes falls rare."""
+    """The discount when the step budget is used up, reached linearly; null = constant. Looking less far ahead at first
+    keeps a policy that fears a fall from learning to stand still; looking further later makes falls rare."""
     smoothing: float = Field(default=0.8, ge=0.0, le=1.0)
     """Reach of the advantage estimate (lambda)."""
     clip: float = Field(default=0.2, gt=0.0, le=1.0)
-    """Largest change of an action's probability ratio that still pays."""
+    """Largest change of an action's probability ratio that is still rewarded."""
     objective: Literal["clipped", "log_ratio"] = "clipped"
-    """What becomes of steps whose ratio has left 1 ± clip: clipped leaves out those that would go on, log_ratio all
-    of them, whatever their advantage."""
+    """What happens to steps whose ratio has left 1 ± clip: clipped leaves out those that would move further away,
+    log_ratio leaves out all of them, whatever their advantage."""
     log_ratio_penalty: float = Field(default=0.0, ge=0.0)
-    """With log_ratio: what the square of a step's log-ratio costs."""
+    """With log_ratio, the cost of the square of a step's log-ratio."""
     final_clip_fraction: float = Field(default=1.0, gt=0.0, le=1.0)
     """Share of the clip that is left when the step budget is used up; falls linearly."""
     value_clip: float | None = Field(default=None, gt=0.0)
-    """Largest change of a value in one update that still pays; null = any."""
+    """Largest change of a value in one update that is still rewarded; null = any."""
     value_coefficient: float = Field(default=0.5, ge=0.0)
     """Weight of the value error in the loss."""
     entropy_coefficient: float = Field(default=0.0, ge=0.0)
@@ -61,11 +61,11 @@ class PpoConfig(Config):
     """Also divide rewards by the running deviation of their discounted sums: a network whose policy and values share
     layers learns little while values are large."""
     reward_clip: float | None = Field(default=None, gt=0.0)
-    """Rewards beyond this, after they were scaled, count as this; null = none do."""
+    """Rewards are clipped to ± this after scaling; null = not at all."""
     actions: Literal["squashed", "clipped"] = "squashed"
-    """How continuous actions come between their bounds: by tanh, or cut off there."""
+    """How continuous actions are kept within their bounds: by tanh, or by clipping."""
     initial_log_std: float = Field(default=0.0, ge=-10.0, le=2.0)
     """Spread of continuous actions at the start, as the logarithm of the standard deviation."""
     torch_threads: int | None = Field(default=None, ge=1, le=256)
-    """Threads of torch, when the backend is torch; null = 1 in a serial run and at lag 0, which then repeat themselves
-    on any machine, else as many as the learner has cores, at most 4."""
+    """Threads of torch, when the backend is torch; null = 1 in a serial run and at lag 0, which makes them
+    repeatable on any machine, otherwise as many as the learner has cores, at most 4."""

@@ -1,4 +1,4 @@
-"""Settings of a run, whoever trains it; the string under a field is its help text."""
+"""Settings of a run, wherever it is trained; the string under a field is its help text."""
 
 from typing import Annotated, Any, Literal
 
@@ -13,37 +13,37 @@ from .ppo import PpoConfig
 from .q_learning import QLearningConfig
 from .search import SearchConfig
 
-# What is usual for an algorithm, where it differs from PPO's and nothing else is asked for: one gradient step for every
-# environment step takes long, so policies that learn so are handed over after few of them.
+# Defaults of an algorithm where they differ from PPO's. One gradient step for every environment step takes long, so
+# such policies are published after only a few steps.
 _CONTINUOUS = {"num_envs": 4, "trajectory_steps": 8, "hidden": (256, 256), "activation": "relu"}
 _USUAL: dict[Any, dict[str, Any]] = {"sac": _CONTINUOUS, "td3": _CONTINUOUS}
 
 
 class EnvironmentConfig(Config):
-    """What the actors step."""
+    """The environment that actors step."""
 
     id: str = Field(default="CartPole-v1", min_length=1)
     """Gymnasium's name of the environment; module:name imports a module first."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
     """Arguments of its constructor."""
     evaluation: dict[str, Any] = Field(default_factory=dict)
-    """Arguments that evaluations give it instead of, or besides, these."""
+    """Arguments that evaluations use in place of or in addition to these."""
     observed: tuple[int, ...] | None = None
-    """Positions of the numbers of a flat observation that the policy sees; null = all."""
+    """Indices of the numbers in a flat observation that the policy sees; null = all."""
     wrappers: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
-    """Gymnasium's wrappers that change what is seen or earned, the innermost first: names with arguments."""
+    """Gymnasium's wrappers that change observations or rewards, innermost first: names with arguments."""
     image: Literal["auto", "chw", "hwc"] = "auto"
-    """Where an image has its channels; the policy sees them first. auto = last, if that axis is the shortest."""
+    """Axis of an image that has the channels; the policy sees them first. auto = last, if that axis is the shortest."""
     stacked: int = Field(default=1, ge=1, le=64)
     """How many of the last observations the policy sees together; images are stacked as channels."""
     threads: int | None = Field(default=None, ge=1, le=1_024)
-    """Threads of a slot that step its environments side by side, where those have no vector form of their own; null =
-    1, or up to 16 once steps are seen to wait for something else than the processor."""
+    """Threads of a slot that step its environments in parallel, if they have no vector form of their own; null = 1, or
+    up to 16 once steps are found to wait for something other than the processor."""
     float64: bool = False
-    """Keep the precision of float64 observations; else they are float32 from the environment on."""
+    """Keep the precision of float64 observations; otherwise they become float32 as they leave the environment."""
 
     def evaluated(self) -> dict[str, Any]:
-        """What evaluations step."""
+        """The environment that evaluations step."""
         return {**self.model_dump(), "kwargs": {**self.kwargs, **self.evaluation}}
 
 
@@ -65,13 +65,13 @@ class TrainingConfig(Config):
     """Steps of every environment in one trajectory; 8 for sac and td3."""
     restart_steps: int = Field(default=4_096, ge=0)
     """Steps after which an environment begins its next episode from a fresh seed, so that a serial run can be resumed
-    exactly without playing everything again; no episode is cut for it. 0 = never, and a resumed serial run plays other
-    games. A fleet that may lag cannot be resumed exactly and never does it."""
+    exactly without replaying everything; no episode is cut short for it. 0 = never, and a resumed serial run plays
+    other games. A fleet that may lag cannot be resumed exactly and never does it."""
     batch_trajectories: int = Field(default=1, ge=1, le=4_096)
     """Trajectories in one update."""
     slots: int = Field(default=0, ge=0, le=100_000)
-    """Slots that collect. When they exceed (max_policy_lag + 1) x batch_trajectories, num_envs is divided among
-    them and batch_trajectories grows: all are busy and a batch stays as large. 0 = both stay unchanged."""
+    """Slots that collect. If they exceed (max_policy_lag + 1) x batch_trajectories, num_envs is divided among
+    them and batch_trajectories grows, so that all are busy and a batch stays as large. 0 = both stay unchanged."""
     max_policy_lag: int = Field(default=1, ge=0, le=1_000)
     """Most versions a trajectory may be behind the policy it trains; 0 = strictly on-policy."""
     network: str = Field(default="mlp", min_length=1, max_length=100)
@@ -80,38 +80,38 @@ class TrainingConfig(Config):
     hidden: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = Field(default=(64, 64), max_length=64)
     """Hidden layers of the policy and of the value network; 256, 256 for sac and td3."""
     activation: Literal["tanh", "relu"] = "tanh"
-    """Between the layers; relu for sac and td3."""
+    """Activation between the layers; relu for sac and td3."""
     normalise_observations: bool = False
     """Give observations mean 0 and deviation 1, by statistics that travel with the policy."""
     backend: Literal["auto", "numpy", "torch"] = "auto"
-    """What computes gradients: numpy for perceptrons, torch's autograd for everything; auto = numpy where it can. sac
-    and td3 have torch alone."""
+    """What computes gradients: numpy for perceptrons, torch's autograd for everything; auto = numpy if possible. sac
+    and td3 always use torch."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where torch computes gradients; auto = CUDA when there is one. cuda takes torch for perceptrons too."""
+    """Where torch computes gradients; auto = CUDA if available. cuda uses torch for perceptrons too."""
     processes: int = Field(default=0, ge=0, le=1_024)
-    """Processes of the learner that share every gradient step, for ppo and dqn; 0 = as many as a launcher such as
-    torchrun started, else 1. Without a launcher the learner starts the others on its own machine."""
+    """Processes of the learner that share every gradient step, for ppo, dqn and sac; 0 = as many as a launcher
+    such as torchrun started, otherwise 1. Without a launcher, the learner starts the others on its own machine."""
     process_seconds: float = Field(default=120.0, gt=0.0, le=86_400.0)
-    """Longest that one of them may take to answer before they are started anew."""
+    """Longest time one of them may take to answer before all are restarted."""
     evaluation_interval_steps: int = Field(default=10_000, ge=1)
     """Environment steps between two evaluations."""
     evaluation_episodes: int = Field(default=20, ge=1, le=10_000)
     """Whole episodes of play in one evaluation."""
     evaluation_play: Literal["greedy", "sampled"] = "greedy"
-    """Whether evaluations take the likeliest actions, or draw them as in training; where the two differ much a warning
-    names both."""
+    """Whether evaluations take the likeliest actions, or draw them as in training. A warning is logged when returns of
+    evaluation and training differ much."""
     evaluation_seconds: float | None = Field(default=None, gt=0.0, le=1e6)
-    """Longest evaluation; null = 120, or longer where the environment's measured speed asks for it."""
+    """Longest evaluation; null = 120, or longer if the environment's measured speed requires it."""
     checkpoint_interval_versions: int = Field(default=10, ge=1, le=100_000)
     """Versions between two checkpoints."""
     kept_checkpoints: int = Field(default=3, ge=1, le=1_000)
-    """Older checkpoints are deleted."""
+    """Newest checkpoints to keep; older ones are deleted."""
     kept_models: int = Field(default=10, ge=1, le=1_000)
-    """Older models are deleted, except the best and the promoted one."""
+    """Newest models to keep; older ones are deleted, except the best and the promoted one."""
     max_bad_updates: int = Field(default=5, ge=1)
-    """Updates in a row that were not finite after which the run fails."""
+    """The run fails after this many updates in a row that are not finite."""
     max_failed_rollouts: int = Field(default=20, ge=1)
-    """Rollouts that fail in a row, on every actor and over some seconds, after which the run fails."""
+    """The run fails after this many failed rollouts in a row, on every actor and over some seconds."""
     algorithm: str = Field(default="ppo", min_length=1, max_length=100)
     """ppo, dqn, sac and td3 (both for continuous actions), q_learning (a table instead of a network), each with its
     section; or a plug-in's, with `custom`."""
@@ -134,5 +134,5 @@ class TrainingConfig(Config):
 
     @property
     def reward_discount(self) -> float | None:
-        """The discount of the sums that collectors carry from fragment to fragment; None when nobody asks for them."""
+        """The discount of the sums that collectors carry from fragment to fragment; None when they are not needed."""
         return self.ppo.discount if self.algorithm == "ppo" and self.ppo.normalise_rewards else None

@@ -1,4 +1,4 @@
-"""Settings of looking ahead in games; the string under a field is its help text."""
+"""Settings of search in games; the string under a field is its help text."""
 
 from typing import TYPE_CHECKING
 
@@ -15,14 +15,14 @@ class SearchConfig(Config):
     and a network whose values travel with its policy, such as board."""
 
     simulations: int = Field(default=0, ge=0, le=10_000)
-    """Positions that each side looks at before it moves in rollouts; the policy then learns the improved policy and
-    values the outcome, instead of PPO's loss. 0 = no search."""
+    """Positions that each side looks at before it moves in rollouts. The policy then learns the improved policy, and
+    values learn the outcome, instead of PPO's loss. 0 = no search."""
     evaluation_simulations: int = Field(default=0, ge=0, le=10_000)
     """The same in evaluations and matches; 0 = the network's own choice is measured."""
     considered: int = Field(default=16, ge=1, le=1_024)
-    """Most moves that are tried at all where a side is to move."""
+    """Most moves that a search tries for the side to move."""
     value_scale: float = Field(default=0.1, gt=0.0, le=10.0)
-    """What a position's worth counts against the network's own inclination."""
+    """Weight of a position's value against the network's own preference."""
 
     def in_rollouts(self) -> "Search | None":
         """How rollouts search."""
@@ -33,7 +33,7 @@ class SearchConfig(Config):
         return self._with(self.evaluation_simulations)
 
     def _with(self, simulations: int) -> "Search | None":
-        # It brings numpy, which must not be there before the learner has said how many threads it may have.
+        # This imports numpy, which must not happen before the learner has limited its threads.
         from parlmesh.types import Search
 
         return Search(simulations, self.considered, self.value_scale) if simulations else None

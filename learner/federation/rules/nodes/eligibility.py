@@ -1,4 +1,4 @@
-"""Which nodes may be asked: those with privacy budget left, without those whose answers were bad. Pure."""
+"""Which nodes may be asked: those with privacy budget left and without too many bad answers. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,10 +12,10 @@ from .voters import voter_of
 
 @dataclass(slots=True)
 class Eligibility:
-    """Of the nodes of one federation. Bad answers and spending count against nodes, a spoilt round against its voter.
+    """Eligibility in one federation. Bad answers and spending count against a node, a spoilt round against its voter.
 
-    An update is judged alone, though nodes of one host send theirs together: one broken set of data must not cost its
-    neighbours their place, nor their good answers hide it.
+    Each update is judged alone, though nodes of one host send theirs together: one broken set of data must not cost its
+    neighbours their place, and their good answers must not hide it.
     """
 
     config: FederationConfig
@@ -27,7 +27,7 @@ class Eligibility:
         self.spending = Spending(self.config.privacy)
 
     def able(self, nodes: Sequence[str], round_number: int) -> tuple[str, ...]:
-        """Those that may be asked in a round: without the ones that were left out, unless too few would remain."""
+        """Nodes that may be asked in a round. Those with bad answers are left out, unless too few would remain."""
         nodes = tuple(node for node in nodes if self.spending.affords(node))
         good = tuple(node for node in nodes if not self.why_out(node, round_number))
         return good if len(good) >= self.config.selection.min_nodes else nodes
@@ -47,7 +47,7 @@ class Eligibility:
         self.strikes.bad(node_id, reason, round_number)
 
     def bar(self, node_id: str, reason: str, round_number: int) -> None:
-        """A node kept the others from a round; its host could do so again under another name."""
+        """Bars the voter of a node that spoilt a round: its host could do so again under another name."""
         self.strikes.bar(voter_of(node_id, self.config), reason, round_number)
 
     def forgive(self, node_id: str) -> None:

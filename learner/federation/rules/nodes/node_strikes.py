@@ -1,8 +1,8 @@
-"""Answers that no honest node gives, counted against who gave them. Pure."""
+"""Answers that no honest node gives, counted by node. Pure."""
 
 from dataclasses import dataclass, field
 
-# Refusals that are the node's own doing. Late, replayed or broken-off updates happen to the best.
+# Refusals that are the node's own fault. Late, replayed or broken-off updates happen to honest nodes too.
 BAD_REASONS = frozenset(
     {
         "ANSWERED_TWICE",
@@ -28,18 +28,18 @@ class Strike:
     count: int = 0
     last: str = ""
     out_until: int = 0
-    """Round before which it is not asked; 0 = it is asked."""
+    """First round in which it is asked again; 0 = it was not left out."""
 
 
 @dataclass(slots=True)
 class Strikes:
-    """After `limit` bad answers in a row a node is not asked for some rounds; 0 = whatever it does."""
+    """After `limit` bad answers in a row, a node is not asked for some rounds; 0 = no limit."""
 
     limit: int
     by_node: dict[str, Strike] = field(default_factory=dict)
 
     def bad(self, node_id: str, reason: str, round_number: int) -> None:
-        """One more."""
+        """Counts a bad answer."""
         strike = self.by_node.setdefault(node_id, Strike())
         strike.count += 1
         strike.last = reason[:_LONGEST_REASON]
@@ -47,13 +47,13 @@ class Strikes:
             strike.out_until = round_number + 1 + _ROUNDS_OUT
 
     def bar(self, node_id: str, reason: str, round_number: int) -> None:
-        """What it did keeps all others from a round: once is enough."""
+        """Counts an answer that spoilt a round for all others: one is enough."""
         strike = self.by_node.setdefault(node_id, Strike())
         strike.count = max(strike.count, self.limit - 1)
         self.bad(node_id, reason, round_number)
 
     def good(self, node_id: str) -> None:
-        """All is forgiven."""
+        """Forgets a node's bad answers."""
         self.by_node.pop(node_id, None)
 
     def out(self, node_id: str, round_number: int) -> str:

@@ -15,20 +15,20 @@ class Participants:
     assignments: dict[str, Assignment] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
     early: dict[str, Answer] = field(default_factory=dict)
-    """Accepted while no buffer is open."""
+    """Updates accepted while no buffer is open."""
     failed: dict[str, str] = field(default_factory=dict)
     """Nodes whose task failed, and why."""
     numbers: dict[str, int] = field(default_factory=dict)
-    """1 for the first node that was ever there; it stays with the node."""
+    """A lasting number for each node, from 1 in the order in which they were first connected."""
     nonces: Nonces = field(default_factory=Nonces)
 
     def number(self, nodes: Iterable[str]) -> None:
-        """Gives every new node the next number, which stays with it."""
+        """Gives every new node the next number."""
         for node in nodes:
             self.numbers.setdefault(node, len(self.numbers) + 1)
 
     def open_round(self) -> None:
-        """Updates that came early count in the round that begins."""
+        """Opens a round, in which early updates count."""
         self.failed = {}
         self.answers, self.early = self.early, {}
 
@@ -39,12 +39,12 @@ class Participants:
         return assignment
 
     def accept(self, answer: Answer, *, early: bool = False) -> None:
-        """An update counts from now on; an early one in the next round."""
+        """Counts an update, an early one in the next round."""
         (self.early if early else self.answers)[answer.nonce] = answer
         self.nonces.accept(answer.nonce)
 
     def take_back(self, nonce: str) -> None:
-        """The update is lost."""
+        """Takes back an update that was lost."""
         self.answers.pop(nonce, None)
         self.early.pop(nonce, None)
         self.nonces.take_back(nonce)
@@ -56,17 +56,17 @@ class Participants:
 
     @property
     def all_settled(self) -> bool:
-        """Whether nobody is left to wait for."""
-        # Asked at every update: the long look is only taken when the numbers allow it.
+        """Whether no node is left to wait for."""
+        # Called for every update, so nodes are checked one by one only if the counts allow it.
         possible = len(self.answers) + len(self.failed) >= len(self.assignments)
         return possible and all(self.settled(node) for node in self.assignments)
 
     def unsettled(self) -> tuple[Assignment, ...]:
-        """Those that are still waited for."""
+        """Assignments that are still waited for."""
         return tuple(each for node, each in self.assignments.items() if not self.settled(node))
 
     def waits_for(self, node_id: str, nonce: str) -> bool:
-        """Whether the update with this nonce has not come."""
+        """Whether the update with this nonce is still waited for."""
         assignment = self.assignments.get(node_id)
         return assignment is not None and assignment.nonce == nonce and not self.settled(node_id)
 
@@ -75,7 +75,7 @@ class Participants:
         return [*self.answers.values(), *self.early.values()]
 
     def check(self, offer: Offer, present: int, *, collecting: bool) -> Answer | None:
-        """Whether the data of an update is wanted: None = yes; the answer = it is here already. FleetError = no."""
+        """Whether an update's data is wanted: None = yes, an answer = it is already here; FleetError = no."""
         known = self.answers.get(offer.nonce) or self.early.get(offer.nonce)
         if known is not None and known.node_id == offer.node_id:
             check_same(offer, known)
@@ -87,7 +87,7 @@ class Participants:
         raise self.nonces.why_not(offer, present, in_round=offer.node_id in self.assignments)
 
     def silent(self) -> list[UpdateRecord]:
-        """What is said of nodes that sent no update."""
+        """Records of nodes that sent no update."""
         return [
             UpdateRecord(
                 node,

@@ -1,7 +1,7 @@
-"""What a private federation has given away, and whether it may give away more. Pure.
+"""How much privacy a federation has spent, and whether it may spend more. Pure.
 
 Central: every version is a release in which each node counts at most once. Local and distributed: every update that a
-node was asked for is one, whether it came, counted, or was left behind by a round that was abandoned.
+node was asked for is one, whether or not it came or counted, even if its round was abandoned.
 """
 
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ _BY_NODE = ("local", "distributed")
 
 @dataclass(slots=True)
 class Spending:
-    """`by_node` counts what nodes that add noise themselves were asked for."""
+    """`by_node` counts the updates asked of nodes that add noise themselves."""
 
     config: PrivacyConfig
     by_node: dict[str, int] = field(default_factory=dict)
@@ -42,12 +42,12 @@ class Spending:
         return self.config.mode != "central" or versions < self._allowed
 
     def ask(self, node_id: str) -> None:
-        """One more release of a node."""
+        """Counts one more release of a node."""
         if self.config.mode in _BY_NODE:
             self.by_node[node_id] = self.by_node.get(node_id, 0) + 1
 
     def reason(self) -> str:
-        """Why it ended."""
+        """Why a federation without budget ends."""
         return f"another round would give away more than the budget of epsilon {self.config.epsilon_budget:g}"
 
     def metrics(self, versions: int) -> dict[str, float]:

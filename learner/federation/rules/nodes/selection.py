@@ -1,4 +1,4 @@
-"""Which nodes a round asks, and the nonces by which their answers are told from late, replayed and foreign ones.
+"""Which nodes a round asks, and the nonces that tell their answers from late, replayed and foreign ones.
 
 Pure: the same seed, round and nodes give the same choice.
 """
@@ -21,7 +21,7 @@ from ..update_checks import refusal
 def select(
     nodes: Sequence[str], config: SelectionConfig, seed: int, number: int, most: int = 0
 ) -> tuple[tuple[str, ...], int]:
-    """The nodes to ask, sorted, at most so many (0 = any number), and how many of their updates are wanted."""
+    """The nodes to ask, sorted, at most `most` of them (0 = any number), and how many of their updates are wanted."""
     ordered = sorted(nodes)
     wanted = config.wanted(len(ordered))
     asked = min(len(ordered), math.ceil(wanted * config.over_selection - 1e-9))
@@ -34,7 +34,7 @@ def select(
 
 
 def nonce_for(entropy: str, node_id: str, count: int) -> str:
-    """32 hexadecimal digits that nobody can guess who does not know the entropy."""
+    """32 hexadecimal digits that cannot be guessed without the entropy."""
     return hashlib.sha256(f"{entropy}/{count}/{node_id}".encode()).hexdigest()[:32]
 
 
@@ -43,7 +43,7 @@ _REMEMBERED = 20_000
 
 @dataclass(slots=True)
 class Nonces:
-    """Remembers the newest; the same calls give the same nonces."""
+    """Remembers the newest nonces; the same calls give the same ones."""
 
     asked: OrderedDict[str, Assignment] = field(default_factory=OrderedDict)
     accepted: OrderedDict[str, None] = field(default_factory=OrderedDict)
@@ -60,16 +60,16 @@ class Nonces:
         return assignment
 
     def accept(self, nonce: str) -> None:
-        """An update with it counts."""
+        """Records that an update with this nonce counts."""
         self.accepted[nonce] = None
         self._forget(self.accepted)
 
     def take_back(self, nonce: str) -> None:
-        """The update is lost."""
+        """Records that the update with this nonce is lost."""
         self.accepted.pop(nonce, None)
 
     def why_not(self, offer: Offer, present: int, *, in_round: bool) -> FleetError:
-        """An update that is not waited for is replayed, late, or was never asked for."""
+        """Says why an update is not waited for: it is replayed or late, or was never asked for."""
         asked = self.asked.get(offer.nonce)
         if asked is None or asked.node_id != offer.node_id or asked.round != offer.round:
             if offer.round != present:

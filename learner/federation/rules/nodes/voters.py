@@ -1,4 +1,4 @@
-"""Which nodes have a vote: one per host, however many nodes it claims to be, unless the operator vouches. Pure."""
+"""Which nodes have a vote: one per host, however many nodes it claims, unless the operator vouches for them. Pure."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ def voter_of(node_id: str, config: FederationConfig) -> str:
 
 
 def rows_of_voters(names: Sequence[str]) -> dict[str, list[int]]:
-    """Which rows are whose, in the order in which the voters first appear."""
+    """The rows of each voter, in the order in which voters first appear."""
     found: dict[str, list[int]] = {}
     for row, name in enumerate(names):
         found.setdefault(name, []).append(row)
@@ -27,7 +27,7 @@ def rows_of_voters(names: Sequence[str]) -> dict[str, list[int]]:
 
 
 def votes_of(updates: Updates, counted: Sequence[Counted]) -> Updates:
-    """One row for each voter: the mean of its updates by weight. The same object when all have one."""
+    """One row for each voter: the weighted mean of its updates. Returns `updates` itself if every voter has one."""
     rows = rows_of_voters([each.voter or each.node_id for each in counted])
     if len(rows) == len(counted):
         return updates
