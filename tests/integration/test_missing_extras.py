@@ -83,7 +83,7 @@ def test_a_program_without_a_guard_is_told_so_at_once(tmp_path: Path) -> None:
     assert ended.returncode == 1
     last = ended.stderr.strip().splitlines()[-1]
     assert "local-0 refused its configuration: handlers.double = 'program:Double' cannot be imported" in last
-    assert 'put what is to run under `if __name__ == "__main__":`' in last
+    assert 'put the code that starts it under `if __name__ == "__main__":`' in last
 
 
 @pytest.mark.slow

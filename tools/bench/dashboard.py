@@ -192,7 +192,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the time")
     # `make bench` gives every benchmark the same options.
-    parser.add_argument("--peers", choices=("none",), default="none", help="there is none to compare with here")
+    parser.add_argument("--peers", choices=("none",), default="none", help="this benchmark has no peers")
     parser.add_argument("--wait-quiet", type=float, default=0.0, help="not needed: all that is compared runs in turn")
     parser.add_argument("--follow", type=int, default=0, help=argparse.SUPPRESS)
     parsed = parser.parse_args()

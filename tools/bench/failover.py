@@ -98,9 +98,9 @@ def main(options: Options) -> int:
 
 
 def own_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--turns", type=int, default=50, help="faults, in turns (default %(default)s)")
-    parser.add_argument("--queued", type=int, default=0, help="tasks that wait all the while (default %(default)s)")
-    parser.add_argument("--schedulers", type=int, default=2, help="on one database (default %(default)s)")
+    parser.add_argument("--turns", type=int, default=50, help="number of faults (default %(default)s)")
+    parser.add_argument("--queued", type=int, default=0, help="tasks that wait throughout (default %(default)s)")
+    parser.add_argument("--schedulers", type=int, default=2, help="schedulers on one database (default %(default)s)")
 
 
 if __name__ == "__main__":

@@ -142,9 +142,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--partition", default="dirichlet", choices=("iid", "dirichlet", "by_label"))
     parser.add_argument("--only", default="", help="names of ways, comma-separated; `relay` for the relays")
-    parser.add_argument("--sites", type=int, default=4, help="with a relay each (default %(default)s)")
-    parser.add_argument("--readers", type=int, default=64, help="of policies, over all sites (default %(default)s)")
-    parser.add_argument("--megabytes", type=float, default=4.0, help="of the policy (default %(default)s)")
+    parser.add_argument("--sites", type=int, default=4, help="sites, each with a relay (default %(default)s)")
+    parser.add_argument("--readers", type=int, default=64, help="of policies, at all sites (default %(default)s)")
+    parser.add_argument("--megabytes", type=float, default=4.0, help="size of the policy (default %(default)s)")
 
 
 def main(options: Options) -> None:

@@ -23,7 +23,7 @@ from parlmesh.plugins import Plugin
 THIS = Path(__file__).resolve()
 SECONDS = {"monitor": 0.05, "analyse": 0.1, "plan": 0.1, "execute": 0.05}
 SLOW = 8
-"""With skewed nodes, one node in ten takes this many times as long in a phase, another one in each phase."""
+"""With skewed nodes, a different tenth of the nodes takes this many times as long in each phase."""
 
 
 class Wait:
@@ -90,7 +90,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer repeats, no detectors")
     # `make bench` gives every benchmark the same options.
-    parser.add_argument("--peers", choices=("none",), default="none", help="there is none to compare with here")
+    parser.add_argument("--peers", choices=("none",), default="none", help="this benchmark has no peers")
     parser.add_argument("--wait-quiet", type=float, default=0.0, help="not needed: all that is compared runs in turn")
     parser.add_argument("--nodes", type=int, default=50)
     data = Path(os.environ.get("PARLMESH_DATA", "data"))

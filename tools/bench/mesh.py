@@ -157,7 +157,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small meshes")
     parser.add_argument("--workers", type=int, default=CORES, help="processes of the fleet")
-    parser.add_argument("--peers", choices=("none",), default="none", help="scipy is measured always")
+    parser.add_argument("--peers", choices=("none",), default="none", help="scipy is always measured")
     # `make bench` gives every benchmark the same options.
     parser.add_argument("--wait-quiet", type=float, default=0.0, help="not needed: all that is compared runs in turn")
     options = parser.parse_args()

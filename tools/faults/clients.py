@@ -127,7 +127,7 @@ class RawClient:
                 call = self._stub.WatchTasks(pb.WatchTasksRequest(submitter=self._name))
                 try:
                     await call.initial_metadata()
-                    # Concurrent with the reading: what the stream has brought is lost with it.
+                    # Concurrently with the reading, because what the stream has brought is lost with it.
                     if asking is None or asking.done():
                         asking = group.create_task(self._ask(tuple(self.waiting)))
                     await self._read(call)
