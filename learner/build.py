@@ -192,7 +192,7 @@ def divided(config: LearnerConfig) -> LearnerConfig:
 
 
 def roomy(config: LearnerConfig) -> LearnerConfig:
-    """Raises size limits that nobody has set to what the configured run needs."""
+    """Raises size limits to what the configured run needs, except where they were set."""
     try:
         load_plugins(config.plugins)
         environment = environment_spec(config.training.environment.model_dump())

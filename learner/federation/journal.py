@@ -203,7 +203,7 @@ def _event(kind: str, values: dict[str, Any]) -> Event:
 
 
 def _lost(path: Path, size: int, least: int) -> FailedPrecondition:
-    text = f"{path} has {size} bytes and had {least} at least: put a whole copy in its place"
+    text = f"{path} has {size} bytes but had at least {least}: put a whole copy in its place"
     return FailedPrecondition(text, reason=LOST)
 
 

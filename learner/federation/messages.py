@@ -98,7 +98,7 @@ def about_from_proto(header: pb.UpdateHeader) -> UpdateAbout:
         raise InvalidInput(f"unknown encoding {header.encoding} of an update", reason="UPDATE_ENCODING")
     if len(header.tensors) > _MOST_TENSORS:
         raise InvalidInput(
-            f"an update may have {_MOST_TENSORS} tensors, got {len(header.tensors)}", reason="UPDATE_SCHEMA"
+            f"an update may have at most {_MOST_TENSORS} tensors, got {len(header.tensors)}", reason="UPDATE_SCHEMA"
         )
     tensors = [_tensor(tensor) for tensor in header.tensors]
     metrics = finite_metrics(struct_from_proto(header.metrics))

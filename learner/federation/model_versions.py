@@ -120,7 +120,7 @@ class ModelFiles:
         return model
 
     def reader(self, version: int) -> "VectorReader":
-        """Reads the joined numbers of a version."""
+        """A reader of a version's joined numbers."""
         return VectorReader(self.path(version), len(self._header))
 
     def whole(self, version: int, digest: str) -> StoredModel:

@@ -64,6 +64,6 @@ class NodeSearch:
         try:
             self._found = await self.list_nodes(self._core.config)
         except FleetError as error:
-            self._trouble.pause(f"the scheduler does not say which nodes are there: {error.message}")
+            self._trouble.pause(f"the scheduler does not say which nodes are connected: {error.message}")
             return False
         return True

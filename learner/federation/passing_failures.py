@@ -1,4 +1,4 @@
-"""Which failures a federation waits out: a full disk, a lost scheduler or a missing journal passes, a defect not."""
+"""What a federation waits out: a full disk, a lost scheduler or a missing journal passes, a defect does not."""
 
 import asyncio
 from collections.abc import Iterator

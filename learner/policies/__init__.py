@@ -1,1 +1,1 @@
-"""Published policies: their versions, which of them are kept, and which become opponents."""
+"""Published policies: which versions there are, how readers wait for new ones, and which become opponents."""

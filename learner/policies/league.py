@@ -1,4 +1,4 @@
-"""The past versions of a run that are opponents in its games: on disk before any game meets them, and served as long
+"""The past versions of a run that are opponents in its games: on disk before any game uses them, and served as long
 as they are opponents. `opponent_pool` decides which those are.
 """
 
@@ -125,7 +125,7 @@ class League:
                 self._games = [before + count for before, count in zip(self._games, (won, drawn, lost), strict=True)]
 
     def _are_ours(self, digests: Any) -> bool:
-        """Whether the opponents met were versions of this run, as far as it still has them."""
+        """Whether the opponents met were versions of this run, as far as it still has those."""
         for version, digest in digests.items() if isinstance(digests, Mapping) else ():
             found = self._registry.find(int(version)) if str(version).isdigit() and len(version) < 16 else None
             if found is not None and found.blob.digest.hex() != digest:
@@ -164,7 +164,7 @@ class League:
         return not self.promoted or (found is not None and score_bounds(*found)[0] > 0.5)
 
     def promote(self, version: int, data: bytes) -> None:
-        """Makes this the model to beat; it is served as long as it is that."""
+        """Makes this the model to beat; it is served until another takes its place."""
         if self.promoted and self.promoted not in self.pool.versions:
             self._registry.release(self.promoted)
         self._registry.recall(version, data)

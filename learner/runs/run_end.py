@@ -27,7 +27,7 @@ class RunEnd:
 
     @property
     def reached(self) -> bool:
-        """Whether the run trains no more."""
+        """Whether training is over."""
         return self.told or self.goal_reached or self.progress.steps >= self.config.step_budget
 
     def stop(self, reason: str) -> None:

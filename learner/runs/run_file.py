@@ -1,4 +1,4 @@
-"""The record of a run, run.json in its folder, which makes it the same run after a restart."""
+"""The record of a run, run.json in its folder, so that it is the same run after a restart."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -50,7 +50,7 @@ def _check_batch(config: LearnerConfig) -> None:
     batch, room = config.training.batch_trajectories, config.experience.max_queued_trajectories
     if batch > room:
         message = (
-            f"training.batch_trajectories is {batch}, and at most {room} trajectories may wait"
+            f"training.batch_trajectories is {batch}, but at most {room} trajectories may wait"
             f" (experience.max_queued_trajectories): no batch would ever be complete"
         )
         raise ConfigError(message, key="training.batch_trajectories")

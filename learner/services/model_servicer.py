@@ -76,7 +76,7 @@ def _named(version: int) -> int:
 
 def _writer(model_format: int) -> Callable[[bytes, str], bytes]:
     if model_format not in _WRITERS:
-        message = f"format must be SAFETENSORS or ONNX, got {model_format}; torch has given TorchScript up"
+        message = f"format must be SAFETENSORS or ONNX, got {model_format}; torch has dropped TorchScript"
         raise InvalidInput(message, reason="FORMAT")
     return _WRITERS[model_format]
 

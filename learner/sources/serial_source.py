@@ -139,7 +139,7 @@ class SerialSource:
     async def evaluate(self, version: int, seed: int, seconds: float) -> Evaluation:
         """Plays in a worker thread, which stops at the next step once nobody waits for it."""
         if self._evaluating is not None and not self._evaluating.done():
-            raise Unavailable("the evaluation before this one sits in a step of its environment and does not end")
+            raise Unavailable("the previous evaluation hangs in a step of its environment")
         blob, episodes = self._registry.get("", version).blob, self._config.evaluation_episodes
         policy, over = load_policy(blob.data), threading.Event()
         sampled = self._config.evaluation_play == "sampled"
@@ -167,7 +167,7 @@ class SerialSource:
     async def match(self, version: int, opponent: int, seed: int, seconds: float) -> MatchResult:
         """Plays in a worker thread, like `evaluate`."""
         if self._evaluating is not None and not self._evaluating.done():
-            raise Unavailable("the evaluation before this match sits in a step of its environment and does not end")
+            raise Unavailable("the evaluation before this match hangs in a step of its environment")
         one, other = (load_policy(self._registry.get("", each).blob.data) for each in (version, opponent))
         over, games = threading.Event(), self._config.opponents.match_games
 

@@ -61,7 +61,9 @@ def check_claims(samples: int, metrics: dict[str, float], config: FederationConf
     if config.privacy.mode == "none" and not 1 <= samples <= MOST_SAMPLES:
         raise InvalidInput(f"an update must be of 1 to {MOST_SAMPLES} samples, got {samples}", reason="NO_SAMPLES")
     if len(metrics) > MOST_METRICS:
-        raise InvalidInput(f"an update may have {MOST_METRICS} metrics, got {len(metrics)}", reason="UPDATE_METRICS")
+        raise InvalidInput(
+            f"an update may have at most {MOST_METRICS} metrics, got {len(metrics)}", reason="UPDATE_METRICS"
+        )
 
 
 def check_values(answer: Answer, config: FederationConfig) -> None:

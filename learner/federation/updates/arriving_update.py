@@ -59,7 +59,7 @@ class Receiver:
         if self.missing:
             raise InvalidInput(f"{self._received} of {self._size_bytes} bytes came", reason="UPDATE_INCOMPLETE")
         if self._digest.hexdigest() != self._offer.digest:
-            raise InvalidInput("the update's digest is not that of its header", reason="UPDATE_DIGEST")
+            raise InvalidInput("the update's digest does not match its header", reason="UPDATE_DIGEST")
         stored = self._stored.hexdigest()
         if self._encoding not in (NONE, MASKED):
             vector = decode(bytes(self._packed), self._spool.size, self._encoding)
@@ -77,7 +77,7 @@ class Receiver:
         )
 
     def _look_at(self, numbers: Array) -> None:
-        # In stretches: only over a short one is the sum of squares always accurate to 1e-3.
+        # In stretches, because the sum of squares is accurate to 1e-3 for any numbers if there are few.
         for start in range(0, len(numbers), _STRETCH):
             self._look_at_stretch(numbers[start : start + _STRETCH])
 

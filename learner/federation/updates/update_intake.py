@@ -240,7 +240,7 @@ class Arrival:
         self._reception._ended(self)
 
     def break_off(self) -> InvalidInput:
-        """Ends an update of which no more will come; returns the error."""
+        """Ends an update whose stream broke off; returns the error."""
         came = self._about.size_bytes - self._unread
         error = InvalidInput(
             f"the stream broke off after {came} of {self._about.size_bytes} bytes", reason="UPDATE_INCOMPLETE"

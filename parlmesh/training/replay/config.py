@@ -15,7 +15,7 @@ class ReplayConfig(Config):
     kind: Literal["uniform", "prioritised"] = "uniform"
     """How steps are drawn: all equally often, or badly predicted ones more often."""
     capacity_steps: int = Field(default=50_000, ge=1, le=1_000_000_000)
-    """Steps kept; when it is full, the oldest go first."""
+    """Steps kept; when full, the oldest go first."""
     capacity_bytes: int = Field(default=_GIBIBYTE, ge=1024)
     """Bytes kept at most, whatever capacity_steps says. A step holds its own and its next observation, but each image
     is kept once, even if stacked observations share it."""

@@ -84,7 +84,7 @@ class UniformReplay:
         self._ring.forgotten = self._forgotten
 
     def add(self, rows: Mapping[str, Array]) -> None:
-        """Adds rows in place of the oldest."""
+        """Adds rows; when full, the oldest go."""
         self._overwritten.append(self._ring.add(rows))
 
     def forget(self, count: int) -> None:
@@ -145,7 +145,7 @@ class PrioritisedReplay:
         self._highest = self._highest_before
 
     def add(self, rows: Mapping[str, Array]) -> None:
-        """Adds rows in place of the oldest."""
+        """Adds rows; when full, the oldest go."""
         overwritten = self._ring.add(rows)
         self._overwritten.append(overwritten)
         self._set(overwritten.slots, np.full(len(overwritten.slots), self._highest))

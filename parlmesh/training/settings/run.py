@@ -98,8 +98,8 @@ class TrainingConfig(Config):
     evaluation_episodes: int = Field(default=20, ge=1, le=10_000)
     """Whole episodes of play in one evaluation."""
     evaluation_play: Literal["greedy", "sampled"] = "greedy"
-    """Whether evaluations take the likeliest actions, or draw them as in training. A warning is logged when returns of
-    evaluation and training differ much."""
+    """Whether evaluations take the likeliest actions, or draw them as in training. A warning is logged when training
+    episodes return much more than evaluations."""
     evaluation_seconds: float | None = Field(default=None, gt=0.0, le=1e6)
     """Longest evaluation; null = 120, or longer if the environment's measured speed requires it."""
     checkpoint_interval_versions: int = Field(default=10, ge=1, le=100_000)
