@@ -12,7 +12,7 @@ from parlmesh.errors import ConfigError
         (
             {"experience": {"max_queued_trajectories": 4}},
             {"batch_trajectories": 5},
-            r"training.batch_trajectories is 5, and at most 4 .* may wait \(experience.max_queued_trajectories\)",
+            r"training.batch_trajectories is 5, but at most 4 .* may wait \(experience.max_queued_trajectories\)",
         ),
         ({}, {"hidden": [65_536, 65_536]}, r"gives a policy of 17\d+ bytes; the limit is 268435456 \(max_policy_bytes"),
         (
