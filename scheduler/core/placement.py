@@ -90,6 +90,8 @@ class Actor:
         "pool",
         "profile",
         "quarantined",
+        "revocations",
+        "revocations_until",
         "run_deviation",
         "run_seconds",
         "scan_at",
@@ -98,8 +100,6 @@ class Actor:
         "since",
         "slots",
         "slowness",
-        "revocations",
-        "revocations_until",
     )
 
     def __init__(self, actor_id: str, node_id: str = "", since: float = 0.0) -> None:
