@@ -14,7 +14,8 @@ from google.protobuf.message import Message
 ROOT = Path(__file__).resolve().parents[1]
 _OWN_TOPS = ("parlmesh", "scheduler", "actor", "learner")
 _SERVICES = {"parlmesh/client/": "client", "scheduler/": "scheduler", "actor/": "actor"}
-_GATE = "parlmesh/rpc/server/gate.py"
+# Where the actor's messages arrive: from here on a task is on its way back.
+_RETURN = "scheduler/wire/fleet_servicer.py"
 # What happens to a task because time passes is not part of its walk.
 _TIME = "Core.tick"
 # Constructors of records are left out.
@@ -86,7 +87,7 @@ class TaskTrail:
 
     def __init__(self, marks: Sequence[str]) -> None:
         self._marks = marks
-        self._entries = 0
+        self._returns = False
 
     def stay(self, frame: FrameType, event: str, answer: object) -> str:
         """The service, and whether the task is on its way back."""
@@ -96,8 +97,8 @@ class TaskTrail:
         service = next((name for file, _ in chain for top, name in _SERVICES.items() if file.startswith(top)), "")
         if not service or any(name.endswith(_TIME) for _, name in chain):
             return ""
-        self._entries += chain[0][0] == _GATE and event == "call"
-        return f"{service}, on the way back" if self._entries > 1 else service
+        self._returns = self._returns or any(file == _RETURN for file, _ in chain)
+        return f"{service}, on the way back" if self._returns else service
 
 
 def holds(value: object, marks: Sequence[str], samples: Sequence[bytes] = (), depth: int = _DEPTH) -> bool:

@@ -118,17 +118,20 @@ def _wrap(handler: Handler, method: str, bodies: Bodies | None, streams: OpenStr
     With `bodies` anyone may call, and the single message is read in here too, when it is its turn.
     """
     shape = Shape(handler.request_streaming, handler.response_streaming)
-    parse = _parser(handler.request_deserializer, method)
+    deserialize = handler.request_deserializer
+    parse = _parser(deserialize, method)
     serialize = handler.response_serializer
+    # A servicer that parses its own messages gets them straight from gRPC, unless there is an account to put them to.
+    straight = shape.request_streaming and deserialize is None and largest_request(method) is None
     if bodies is not None and not shape.request_streaming:
         shape = Shape(request_streaming=True, response_streaming=shape.response_streaming)
 
     async def request_of(given: Any, context: Context) -> Any:
         if handler.request_streaming:
-            return paced(given)
+            return paced(given, parse if straight else None)
         if bodies is not None:
             return parse(await bodies.read(context.read, context.peer()))
-        # What cannot be parsed stays in memory until its call has ended, and so long its place is taken.
+        # A message that cannot be parsed stays in memory until its call has ended, and keeps its place until then.
         request = parse(given)
         if (was_read := _was_read.get()) is not None:
             was_read()
@@ -157,19 +160,19 @@ def _wrap(handler: Handler, method: str, bodies: Bodies | None, streams: OpenStr
     unary = not (handler.request_streaming or handler.response_streaming)
     why_ended = None if unary else streams.was_ended
     settled_run = settled(run, method, timed=unary, why_ended=why_ended, refused=refused)
-    return handler_like(shape, settled_run, parse if bodies is None else None, serialize)
+    return handler_like(shape, settled_run, None if straight or bodies is not None else parse, serialize)
 
 
 def _parser(deserialize: Callable[[bytes], Any] | None, method: str) -> Callable[[bytes], Any]:
-    """All that is done for every message, in one function call: its bytes are put to its caller's account, if there is
-    one, and what is too large for its method, or malformed, is told from a defect.
+    """Everything that is done with a message, in one function call: its bytes go to its caller's account, if there is
+    one, and a message that is too large for its method, or malformed, is told from a defect.
 
-    Whoever has an account is a stranger, and so is an operator of no more than a namespace.
+    Every caller with an account is a stranger, and so is an operator of a single namespace.
     """
     largest = largest_request(method)
 
     def parse(data: bytes) -> Any:
-        if (take_bytes(len(data)) or caller().namespace) and largest is None:
+        if take_bytes(len(data)) and largest is None:
             check_density(data, method)
         if largest is not None and len(data) > largest:
             raise InvalidInput(

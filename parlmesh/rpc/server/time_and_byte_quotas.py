@@ -159,10 +159,11 @@ def take_bytes(count: int) -> bool:
 class Paced:
     """The messages of a stream, no faster than its caller may send them."""
 
-    def __init__(self, messages: AsyncIterable[Any], account: Account) -> None:
+    def __init__(self, messages: AsyncIterable[Any], account: Account, read: Callable[[Any], Any] | None) -> None:
         self._messages = messages
         self._iterator: AsyncIterator[Any] | None = None
         self._account = account
+        self._read = read
         self._reserved = 0.0
 
     def __aiter__(self) -> Self:
@@ -173,13 +174,15 @@ class Paced:
         if self._iterator is None:
             # Made only when somebody reads: gRPC's own iterator warns if it is never used.
             self._iterator = aiter(self._messages)
-        return await anext(self._iterator)
+        message = await anext(self._iterator)
+        return message if self._read is None else self._read(message)
 
 
-def paced(messages: AsyncIterable[Any]) -> AsyncIterable[Any]:
-    """The messages of the current call, paced if its caller is."""
+def paced(messages: AsyncIterable[Any], read: Callable[[Any], Any] | None = None) -> AsyncIterable[Any]:
+    """The messages of the current call. If its caller has an account they are paced, and passed through `read`, which
+    charges their bytes to it; otherwise they come as they are."""
     account = _account.get()
-    return messages if account is None else Paced(messages, account)
+    return messages if account is None else Paced(messages, account, read)
 
 
 async def metered(work: Coroutine[Any, Any, Any]) -> Any:

@@ -154,6 +154,15 @@ async def test_a_team_s_operator_cannot_fill_the_memory_with_a_request_of_empty_
         assert await reason(root.unary_unary(SUBMIT)(empty, timeout=SECONDS)) == "TOO_MANY_TASKS"
 
 
+async def test_nor_with_a_message_of_a_stream(tmp_path: Path) -> None:
+    async with scheduler(tmp_path) as as_:
+        stream: Any = (await as_("ada")).stream_stream("/parlmesh.v1.SchedulerService/SubmitTaskStream")(
+            timeout=SECONDS
+        )
+        await stream.write(b"\x0a\x00" * (1 << 18))
+        assert await reason(stream.read()) == "MESSAGE_TOO_DENSE"
+
+
 async def test_a_small_method_never_takes_a_large_message(tmp_path: Path) -> None:
     async with scheduler(tmp_path) as as_:
         root: Any = await as_("root")

@@ -87,6 +87,13 @@ async def test_a_stream_is_read_no_faster_than_its_bytes_allow_and_nothing_is_lo
     assert clock.now == pytest.approx(109.0, abs=0.1)
 
 
+async def test_messages_are_read_for_an_account_and_left_alone_without_one(clock: Clock) -> None:
+    messages = ten()
+    assert paced(messages, str) is messages
+    account(clock)
+    assert [message async for message in paced(messages, str)] == [str(number) for number in range(10)]
+
+
 async def test_streams_of_one_identity_share_its_part_of_the_loop(clock: Clock) -> None:
     spent = account(clock)
 
