@@ -1,7 +1,9 @@
 """The rollouts that a fleet was asked for, and what came of each."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from parlmesh.errors import FailedPrecondition, PermissionDenied
 from parlmesh.types import Trajectory
@@ -13,8 +15,27 @@ from .sender_strikes import UNASKED
 _REMEMBERED_TASKS = 10_000
 
 
+@dataclass(slots=True)
+class _Rollout:
+    asked_at: float
+    seconds: float
+    """How long it may take."""
+    heard_of: bool = False
+    delivered: bool = False
+    ended: bool = False
+
+
+class RolloutEnd(NamedTuple):
+    """What the end of a rollout says, besides its outcome."""
+
+    heard_of: bool
+    """Whether any trajectory of it came, good or bad."""
+    slow: bool
+    """Whether it took too long for a rollout of this run, although less than any run would wait."""
+
+
 class AskedRollouts:
-    """Of one run, by the ids of their tasks."""
+    """The rollouts of one run, by the ids of their tasks."""
 
     def __init__(
         self,
@@ -25,8 +46,8 @@ class AskedRollouts:
         forgive: Callable[[str], None],
         clock: Callable[[], float],
     ) -> None:
-        """`node_of` an actor is empty when it is not known, `is_leftover` a task of the learner's life before, and
-        `forgive` hears of every actor that delivers."""
+        """`node_of` an actor is empty when it is not known, `is_leftover` says whether a task is from before the
+        learner's restart, and `forgive` hears of every actor that delivers."""
         self.outstanding: set[str] = set()
         """Those that have neither delivered nor ended."""
         self.deadline = RolloutDeadline(most_seconds)
@@ -34,22 +55,25 @@ class AskedRollouts:
         self._is_leftover = is_leftover
         self._forgive = forgive
         self._clock = clock
-        self._delivered: OrderedDict[str, bool] = OrderedDict()
-        # Those of which nothing came yet, good or bad.
-        self._unheard: set[str] = set()
+        self._rollouts: OrderedDict[str, _Rollout] = OrderedDict()
 
-    def ask(self, task_ids: Collection[str]) -> None:
+    def ask(self, task_ids: Iterable[str]) -> None:
         """They have just been submitted."""
-        self.outstanding.update(task_ids)
-        self._unheard.update(task_ids)
-        self.deadline.ask(task_ids, self._clock())
-        self._delivered.update((task_id, False) for task_id in task_ids)
-        while len(self._delivered) > max(_REMEMBERED_TASKS, 2 * len(self.outstanding)):
-            self._unheard.discard(self._delivered.popitem(last=False)[0])
+        now, seconds = self._clock(), self.deadline.seconds
+        for task_id in task_ids:
+            self.outstanding.add(task_id)
+            self._rollouts[task_id] = _Rollout(now, seconds)
+        while len(self._rollouts) > max(_REMEMBERED_TASKS, 2 * len(self.outstanding)):
+            oldest = next(iter(self._rollouts))
+            if oldest in self.outstanding:
+                self._rollouts.move_to_end(oldest)
+            else:
+                del self._rollouts[oldest]
 
-    def came(self, task_id: str) -> None:
-        """A trajectory that speaks of this rollout is here, whatever becomes of it."""
-        self._unheard.discard(task_id)
+    def note_arrival(self, task_id: str) -> None:
+        """A trajectory that names this rollout is here, whether it is taken or not."""
+        if (rollout := self._rollouts.get(task_id)) is not None:
+            rollout.heard_of = True
 
     def check(self, trajectory: Trajectory) -> None:
         """Raises when a proven sender speaks for another, or of what nobody asked it for."""
@@ -62,22 +86,26 @@ class AskedRollouts:
         if self._is_leftover(trajectory.task_id):
             message = f"the rollout {trajectory.task_id!r} was asked for before this learner was started again"
             raise FailedPrecondition(message, reason="OLD_TASK")
-        if self._delivered.get(trajectory.task_id, True):
-            known = trajectory.task_id in self._delivered
-            what = "was delivered before" if known else "was not asked for by this learner"
+        rollout = self._rollouts.get(trajectory.task_id)
+        if rollout is None or rollout.delivered:
+            what = "was not asked for by this learner" if rollout is None else "was delivered before"
             raise FailedPrecondition(f"the rollout {trajectory.task_id!r} {what}", reason=UNASKED)
 
     def deliver(self, trajectory: Trajectory) -> None:
-        """The trajectory of a rollout is here; its outcome may follow later."""
+        """The trajectory of a rollout is taken; its outcome may follow later."""
         self.outstanding.discard(trajectory.task_id)
-        if trajectory.task_id in self._delivered:
-            self._delivered[trajectory.task_id] = True
-            self.deadline.deliver(trajectory.task_id, self._clock())
+        if (rollout := self._rollouts.get(trajectory.task_id)) is not None:
+            if not (rollout.delivered or rollout.ended):
+                self.deadline.took(self._clock() - rollout.asked_at)
+            rollout.delivered = True
         self._forgive(trajectory.actor_id)
 
-    def end(self, task_id: str) -> bool:
-        """Its outcome is here; whether anything of it came before."""
+    def end(self, task_id: str, *, timed_out: bool) -> RolloutEnd:
+        """Its outcome is here. A rollout that is not remembered counts as one of which something came."""
         self.outstanding.discard(task_id)
-        heard = task_id not in self._unheard
-        self._unheard.discard(task_id)
-        return heard
+        rollout = self._rollouts.get(task_id)
+        if rollout is None or rollout.ended:
+            return RolloutEnd(heard_of=True, slow=False)
+        rollout.ended = True
+        slow = timed_out and not rollout.delivered and self.deadline.missed(rollout.seconds)
+        return RolloutEnd(rollout.heard_of, slow)

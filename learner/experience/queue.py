@@ -107,7 +107,7 @@ class ExperienceQueue:
             message = f"run {trajectory.run_id!r} is not trained here; this learner trains {self._run_id!r}"
             raise FailedPrecondition(message, reason="UNKNOWN_RUN")
         if self.asked is not None:
-            self.asked.came(trajectory.task_id)
+            self.asked.note_arrival(trajectory.task_id)
         # Empty from an actor that does not know of uids: its version decides.
         if trajectory.run_uid and trajectory.run_uid != self._run_uid:
             message = f"run {self._run_id!r} was started again since the policy of this trajectory was published"

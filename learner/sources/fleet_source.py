@@ -183,11 +183,12 @@ class FleetSource:
             if not evaluation.done():
                 evaluation.set_result(outcome)
             return
-        if not self.asked.end(outcome.task_id):
+        end = self.asked.end(outcome.task_id, timed_out=outcome.failure.reason == "DEADLINE_EXCEEDED")
+        if not end.heard_of:
             outcome = _kept_to_its_word(outcome)
         state, reason = pb.TaskState.Name(outcome.state).removeprefix("TASK_STATE_").lower(), outcome.failure.reason
         metrics.ROLLOUTS.labels("lost" if reason == "TASK_LOST" else state).inc()
-        if self.asked.deadline.end(outcome.task_id, timed_out=reason == "DEADLINE_EXCEEDED"):
+        if end.slow:
             self._was_slow(outcome)
         elif outcome.state not in (pb.TASK_STATE_SUCCEEDED, pb.TASK_STATE_CANCELLED) and reason not in _INNOCENT:
             self._failed(outcome)
@@ -247,7 +248,7 @@ class FleetSource:
         spec = pb.TaskSpec(
             kind=_KIND, payload=payload_to_proto(parameters), priority=pb.PRIORITY_BACKGROUND, max_attempts=1
         )
-        spec.run_timeout.FromNanoseconds(round(self.asked.deadline.limit * 1e9))
+        spec.run_timeout.FromNanoseconds(round(self.asked.deadline.seconds * 1e9))
         if node_id:
             spec.placement.node_id = node_id
             spec.queue_timeout.FromNanoseconds(round(_NODE_SECONDS * 1e9))

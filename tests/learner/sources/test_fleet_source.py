@@ -240,7 +240,7 @@ async def test_a_rollout_whose_trajectory_came_too_late_is_nobodys_failure():
     async with fleet() as (source, heard, _):
         for _ in range(10):
             spec = await ask(source)
-            source.asked.came(spec.task_id)
+            source.asked.note_arrival(spec.task_id)
             source._dispatcher._settle(pb.Outcome(task_id=spec.task_id, state=pb.TASK_STATE_SUCCEEDED, actor_id="old"))
         assert heard.failed == []
 
