@@ -59,7 +59,7 @@ class Shell:
         self.core = core
         self._trusted = trusted
         self._config = config
-        self._clock = clock
+        self.now = clock
         self._wall_clock = wall_clock
         # None: nothing is kept, so nobody waits.
         self._committer = committer
@@ -104,9 +104,6 @@ class Shell:
         """Nothing more is decided or told; `run` ends with an error."""
         self._decision.fail(error)
 
-    def now(self) -> float:
-        return self._clock()
-
     def next_session(self) -> int:
         """The number of a new stream."""
         return next(self._sessions)
@@ -130,7 +127,7 @@ class Shell:
             if self.blobs is not None and (some := [one for one in tasks if _BLOB in one.body or one.dependencies]):
                 new = self.blobs.argued(some, self.core.life.tasks, writer)
             with self._decision:
-                task_ids = self.core.submit(tasks, self._clock(), owner)
+                task_ids = self.core.submit(tasks, self.now(), owner)
                 for task, references in new:
                     self.blobs.hold(task, references)  # type: ignore[union-attr]
                 self._perform()
@@ -154,7 +151,7 @@ class Shell:
         """What a client that follows its tasks is told, as part of a SubmitTaskStreamResponse."""
         return messages.stream_terms_to_bytes(
             self._memory_id,
-            self.core.life.retention.remembers(self._clock()),
+            self.core.life.retention.remembers(self.now()),
             self._config.listen.max_message_bytes,
             None if self.blobs is None else self.blobs.terms(writer),
         )
@@ -172,7 +169,7 @@ class Shell:
 
     async def cancel(self, task_ids: Sequence[str]) -> list[str]:
         with self._decision:
-            cancelled = self.core.cancel(task_ids, self._clock())
+            cancelled = self.core.cancel(task_ids, self.now())
             self._perform()
         await self.committed()
         return cancelled
@@ -183,9 +180,9 @@ class Shell:
         """`reason` is for QUARANTINE and STRIKE, which judge whole nodes."""
         with self._decision:
             if command in (ActorCommand.QUARANTINE, ActorCommand.STRIKE):
-                actors = self.core.judge(actor_ids, node_ids, command, reason, self._clock())
+                actors = self.core.judge(actor_ids, node_ids, command, reason, self.now())
             else:
-                actors = self.core.command(actor_ids, command, self._clock(), node_ids)
+                actors = self.core.command(actor_ids, command, self.now(), node_ids)
             self._perform()
         await self.committed()
         names = {"actor_ids": list(actor_ids), "node_ids": list(node_ids)}
@@ -194,7 +191,7 @@ class Shell:
 
     async def rebalance(self) -> int:
         with self._decision:
-            moved = self.core.rebalance(self._clock())
+            moved = self.core.rebalance(self.now())
             self._perform()
         await self.committed()
         return moved
@@ -205,7 +202,7 @@ class Shell:
         outbox = self._actors.open(hello.session)
         try:
             with self._decision:
-                self.core.connect(hello, self._clock())
+                self.core.connect(hello, self.now())
                 self._perform()
         except BaseException:
             self._actors.end(hello.session)
@@ -240,7 +237,7 @@ class Shell:
         with self._decision:
             self.core.report(
                 session,
-                self._clock(),
+                self.now(),
                 credits=request.credits,
                 results=ends,
                 heartbeat=None if heartbeat is None else heartbeat.leases,
@@ -261,7 +258,7 @@ class Shell:
     def strike(self, session: int, error: FleetError) -> None:
         """A message of this stream was refused."""
         with self._decision:
-            self.core.strike(session, error.message, self._clock())
+            self.core.strike(session, error.message, self.now())
             self._perform()
 
     def disconnect(self, session: int) -> None:
@@ -271,12 +268,13 @@ class Shell:
         if self.failure is not None:
             return
         with self._decision:
-            self.core.disconnect(session, self._clock())
+            self.core.disconnect(session, self.now())
             self._perform()
         if actor is not None and not replaced:
             log.info("actor_disconnected", actor_id=actor.actor_id, leases=len(actor.leases))
 
-    def watch(self, task_ids: Sequence[str], submitter: str) -> Watch:
+    @contextmanager
+    def watching(self, task_ids: Sequence[str], submitter: str) -> Iterator[Watch]:
         """Follows tasks by id, those already final first, or all future outcomes of a submitter."""
         self._refuse_when_stopping()
         limits.TASK_IDS.check(len(task_ids), "the request")
@@ -284,29 +282,29 @@ class Shell:
         tasks = [self.core.task(task_id) for task_id in dict.fromkeys(task_ids)]
         watch = Watch({task.task_id for task in tasks}, "" if tasks else submitter)
         self._watchers.add(watch, [task.task_id for task in tasks if not task.final])
-        # Their ends may be decided and not durable yet.
-        early = [task.task_id for task in tasks if task.final]
-        self.after_commit(partial(watch.give_early, early, self.core.life.tasks.get))
-        return watch
-
-    def unwatch(self, watch: Watch) -> None:
-        self._watchers.remove(watch)
+        try:
+            # Their ends may be decided and not durable yet.
+            early = [task.task_id for task in tasks if task.final]
+            self.after_commit(partial(watch.give_early, early, self.core.life.tasks.get))
+            yield watch
+        finally:
+            self._watchers.remove(watch)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Lets time pass in the core until told to stop."""
         interval = self._config.dispatch.tick_seconds
         while not stop.is_set():
-            before = self._clock()
+            before = self.now()
             try:
                 async with asyncio.timeout(interval):
                     await stop.wait()
             except TimeoutError:
-                metrics.EVENT_LOOP_LAG.set(max(0.0, self._clock() - before - interval))
+                metrics.EVENT_LOOP_LAG.set(max(0.0, self.now() - before - interval))
             self._decision.end()
             with self._decision:
-                self.core.tick(self._clock(), self._wall_clock())
+                self.core.tick(self.now(), self._wall_clock())
                 self._perform()
-            self._exporter.export(self._clock())
+            self._exporter.export(self.now())
             if self.blobs is not None:
                 self.blobs.sweep()
 
@@ -348,13 +346,13 @@ class Shell:
     def _set_alarm(self, time: float) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
-        delay = max(0.0, time - self._clock())
+        delay = max(0.0, time - self.now())
         self._alarm, self._alarm_time = asyncio.get_running_loop().call_later(delay, self._foresee), time
 
     def _foresee(self) -> None:
         self._alarm, self._alarm_time = None, math.inf
         with self._decision:
-            self.core.foresee(self._clock())
+            self.core.foresee(self.now())
             self._perform()
 
     def _announce(self, tasks: list[Task]) -> None:

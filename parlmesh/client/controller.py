@@ -226,7 +226,7 @@ class PARLController(FleetOperations):
         Cancelling the future cancels the task. The future of another call may be an argument: what that one returned
         goes from actor to actor. Priority and time limits are the function's: `function.options(priority=…)`.
         """
-        return self._future_of(call_of(function, args, kwargs, self._new_task_id()))
+        return self._future_of(call_of(function, args, kwargs, self._line().submissions.new_id()))
 
     async def put(self, array: Array) -> Reference:
         """Keeps an array on the fleet, once for all tasks that have the reference as an argument.
@@ -234,9 +234,6 @@ class PARLController(FleetOperations):
         It is kept as long as somebody holds the reference, or an unfinished task needs it.
         """
         return await self._connected().arrays.put(array)
-
-    def _new_task_id(self) -> str:
-        return self._line().submissions.new_id()
 
     def _future_of(self, call: TaskRequest) -> TaskFuture:
         """The same for a call that was made a request before."""

@@ -258,7 +258,7 @@ class Controller:
 
     def submit(self, function: FunctionTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> "Future[R]":
         """See `PARLController.submit`; the future is one of `concurrent.futures`."""
-        call = call_of(function, args, kwargs, self._controller._new_task_id())
+        call = call_of(function, args, kwargs, self._controller._line().submissions.new_id())
 
         sources: list[Any] = []
 

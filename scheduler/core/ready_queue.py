@@ -140,7 +140,8 @@ class ReadyQueue:
 
     def __init__(self, boost_seconds: float, shares: Shares | None = None) -> None:
         self._boost = boost_seconds
-        self._shares = shares or Shares()
+        self.shares = shares or Shares()
+        """What each namespace holds and may."""
         levels = max(PRIORITIES) + 1
         self._accounts: list[dict[str, Account]] = [{} for _ in range(levels)]
         self._floor = [0] * levels
@@ -172,7 +173,7 @@ class ReadyQueue:
         name = _account_name(tasks[0])
         account = self._accounts[priority].get(name)
         if account is None:
-            account = self._accounts[priority][name] = Account(priority, name, self._shares.of(tasks[0]))
+            account = self._accounts[priority][name] = Account(priority, name, self.shares.of(tasks[0]))
         if not account.ready:
             account.turn = max(account.turn, self._floor[priority] + 1)
         lane = task_class.lanes.get(account)
@@ -217,12 +218,12 @@ class ReadyQueue:
 
     def hold(self, task: Task) -> None:
         """It has a lease that `take` did not lead to."""
-        if (share := self._shares.of(task)) is not None:
+        if (share := self.shares.of(task)) is not None:
             share.held += 1
 
     def release(self, task: Task) -> Sequence[TaskClass]:
         """Its lease is over; the classes that waited for its namespace."""
-        share = self._shares.of(task)
+        share = self.shares.of(task)
         if share is None:
             return ()
         share.held -= 1
@@ -230,11 +231,7 @@ class ReadyQueue:
 
     def resize(self, slots: int) -> list[TaskClass]:
         """The fleet has so many slots now; the classes that waited for a namespace that may hold more."""
-        return [task_class for share in self._shares.resize(slots) for task_class in self._unblock(share)]
-
-    def share(self, task: Task) -> Share | None:
-        """What its namespace holds and may; None when it is of none."""
-        return self._shares.of(task)
+        return [task_class for share in self.shares.resize(slots) for task_class in self._unblock(share)]
 
     def _unblock(self, share: Share) -> Sequence[TaskClass]:
         if not share.blocked or share.held >= share.most:

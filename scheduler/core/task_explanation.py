@@ -43,7 +43,7 @@ def _queued(core: Core, task: Task, now: float) -> str:
     ready = [actor for actor in able if actor.state is ActorState.READY]
     if not ready:
         return f"no READY actor {_requirement(task)}{_away(able)}{_misplaced(core, task, able)}"
-    share = core.life.queue.share(task)
+    share = core.life.queue.shares.of(task)
     if share is not None and share.held >= share.most:
         return (
             f'the tasks of namespace "{task.owner[:-1]}" hold {share.held} slots, as many as they may at once '

@@ -128,8 +128,7 @@ class SchedulerServicer:
         if request.skip_unknown and named:
             named, unknown = tenant.seen(named)
         tenant.check(named)
-        watch = shell.watch(named, "" if unknown else tenant.submitter(request.submitter))
-        try:
+        with shell.watching(named, "" if unknown else tenant.submitter(request.submitter)) as watch:
             # Tells the client that from here on no outcome is missed.
             await context.send_initial_metadata(())
             if unknown:
@@ -139,8 +138,6 @@ class SchedulerServicer:
             while tasks := await watch.take():
                 for message in messages(busy_messages.outcomes(tasks)):
                     await context.write(message)
-        finally:
-            shell.unwatch(watch)
 
     async def CancelTasks(self, request: pb.CancelTasksRequest, context: Context) -> pb.CancelTasksResponse:
         self._tenant().check(request.task_ids)

@@ -162,6 +162,6 @@ def test_whatever_happens_no_namespace_gets_more_than_its_share_and_no_slot_wait
             free = any(actor.room > 0 for actor in core.life.fleet.actors.values())
             assert not (waiting and running < most and free)
             if waiting or running:
-                held = core.life.queue.share((waiting or found.running(team))[0])
+                held = core.life.queue.shares.of((waiting or found.running(team))[0])
                 assert held is not None
                 assert held.held == running
