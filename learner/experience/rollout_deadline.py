@@ -35,7 +35,7 @@ class RolloutDeadline:
         self._slow_in_a_row = 0
 
     def missed(self, seconds: float) -> bool:
-        """Records that a rollout did not deliver within its limit; tells whether that was shorter than the run's own."""
+        """Records that a rollout did not deliver within its limit; tells whether it was below the run's own."""
         slow = seconds < self._most
         self._slow_in_a_row += slow
         return slow
