@@ -359,7 +359,7 @@ async def test_a_wrong_token_is_told_at_once(guarded: str) -> None:
 
 async def test_what_is_no_scheduler_is_told_at_once() -> None:
     async with serve([]) as address:
-        with pytest.raises(Unavailable, match=f"what answers at {address} is no scheduler"):
+        with pytest.raises(Unavailable, match=f"the server at {address} is not a scheduler"):
             await PARLController.connect(address)
 
 
