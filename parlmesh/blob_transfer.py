@@ -14,7 +14,7 @@ import grpc.aio
 import xxhash
 
 from parlmesh.blobs import BlobFolder, Blobs, Reference, check_name
-from parlmesh.blobs.folder import place_for_blobs, usable_bytes
+from parlmesh.blobs.place import place_for_blobs, usable_bytes
 from parlmesh.durable_files import write_all
 from parlmesh.errors import FleetError, NotFound, Unavailable
 from parlmesh.rpc import error_from_rpc

@@ -8,7 +8,7 @@ import stat
 from hashlib import sha256
 from pathlib import Path
 
-from parlmesh.blobs.folder import place_for_blobs
+from parlmesh.blobs.place import place_for_blobs
 from parlmesh.errors import FailedPrecondition
 from parlmesh.telemetry import get_logger
 

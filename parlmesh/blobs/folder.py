@@ -1,52 +1,38 @@
 """A folder of blobs, one file each. Processes of one host share it, and with it the memory that the files are."""
 
+import errno
 import fcntl
 import mmap
 import os
+import resource
 import stat
-import tempfile
 import threading
+import time
 from collections import OrderedDict
 from pathlib import Path
 from weakref import finalize
 
 import numpy as np
 
-from parlmesh.errors import InvalidInput, NotFound
+from parlmesh.errors import FleetError, InvalidInput, NotFound, ResourceExhausted
 from parlmesh.types import Array
 
 from .mappings import Mapping, Mappings
+from .place import is_full
 from .references import MARK, check_name, digest_of
 from .spares import Spares, private_file
 
-_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - folders of one's own are made in it
-# A container's usual 64 MiB hold no arrays worth the name.
-_LEAST_SHARED_BYTES = 1 << 30
-_USABLE = 0.8
 _WRITE_BYTES = 1 << 30
 _MAPPED_BYTES = 256 << 20
 _MOST_WRITTEN = 10_000
-# Arrays that are looked at together as they are, each with a descriptor; a process often has 1,024. Others are copied.
-_MOST_HELD = 256
+# Arrays that this process looks at as they are, of all folders together: each has a descriptor, and others need some
+# too. What is beyond is copied.
+_HELD_SHARE = 0.5
+_MOST_HELD = 10_000
 _TRIES = 8
-
-
-def place_for_blobs() -> Path:
-    """Shared memory, or the folder of temporary files where there is little of it."""
-    if _SHARED_MEMORY.is_dir() and usable_bytes(_SHARED_MEMORY) >= _USABLE * _LEAST_SHARED_BYTES:
-        return _SHARED_MEMORY
-    return Path(tempfile.gettempdir())
-
-
-def usable_bytes(folder: Path) -> int:
-    """As much of its file system as blobs may take."""
-    found = os.statvfs(folder)
-    return int(found.f_blocks * found.f_frsize * _USABLE)
-
-
-def is_shared_memory(folder: Path) -> bool:
-    """Whether its files are memory: there, pages that were written once can be written again without fail."""
-    return _SHARED_MEMORY.is_dir() and folder.stat().st_dev == _SHARED_MEMORY.stat().st_dev
+_TOO_MANY = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+# Descriptors that hold the locks of these.
+_held: set[int] = set()
 
 
 class BlobFolder:
@@ -60,8 +46,6 @@ class BlobFolder:
         # Names of what this process wrote itself; the oldest are forgotten first.
         self._written: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.Lock()
-        # Descriptors that hold the locks of arrays that are looked at.
-        self._held: set[int] = set()
 
     def file(self, name: str) -> Path:
         return self.path / name.removeprefix(MARK)
@@ -75,17 +59,16 @@ class BlobFolder:
         return found.st_size if stat.S_ISREG(found.st_mode) else -1
 
     def write(self, name: str, data: memoryview) -> None:
-        """Nothing happens when it is there already."""
-        if self.size(name) == len(data):
+        """One that is there already is as good as a new one."""
+        if self.size(name) == len(data) and self.touch(name):
             return
-        temporary = private_file(self.path)
         try:
-            if not self._overwrite(temporary, data):
-                _write_new(temporary, data)
-            temporary.rename(self.file(name))
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+            self._write(name, data)
+        except OSError as error:
+            # Files that wait to be written again have what room there is, and none of them was of this size.
+            if not is_full(error) or not self._spares.clear():
+                raise
+            self._write(name, data)
         with self._lock:
             self._written[name] = None
             if len(self._written) > _MOST_WRITTEN:
@@ -99,7 +82,7 @@ class BlobFolder:
             with self._lock:
                 mapping = self._mapped(name, size, digest, os.fstat(descriptor))
             array = np.frombuffer(mapping, np.uint8)
-            if len(self._held) >= _MOST_HELD:
+            if len(_held) >= most_held():
                 array = array.copy()
                 array.flags.writeable = False
         except BaseException:
@@ -109,12 +92,45 @@ class BlobFolder:
             os.close(descriptor)
         else:
             # Every array made of this one holds it. Closing, not unlocking: a forked process looks at it for longer.
-            self._held.add(descriptor)
-            finalize(array, _let_go, self._held, descriptor).atexit = False
+            _held.add(descriptor)
+            finalize(array, self._let_go, descriptor).atexit = False
         return array
+
+    def _let_go(self, descriptor: int) -> None:
+        """Nobody looks at an array any more. A removed file is not mapped for any longer: nobody will read it again."""
+        found = os.fstat(descriptor)
+        _held.discard(descriptor)
+        os.close(descriptor)
+        if not found.st_nlink:
+            self._read.removed.append(found.st_ino)
+            # This may be called at any point, also of a thread that has the lock.
+            if self._lock.acquire(blocking=False):
+                try:
+                    self._read.drop_removed()
+                finally:
+                    self._lock.release()
+
+    def touch(self, name: str) -> bool:
+        """It is needed. The time of the writing stays: readers who have checked the bytes know them by it."""
+        file = self.file(name)
+        try:
+            os.utime(file, ns=(time.time_ns(), os.lstat(file).st_mtime_ns), follow_symlinks=False)
+        except OSError:
+            return False
+        return True
 
     def remove(self, name: str) -> None:
         self.file(name).unlink(missing_ok=True)
+
+    def _write(self, name: str, data: memoryview) -> None:
+        temporary = private_file(self.path)
+        try:
+            if not self._overwrite(temporary, data):
+                _write_new(temporary, data)
+            temporary.rename(self.file(name))
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
 
     def _overwrite(self, temporary: Path, data: memoryview) -> bool:
         """Writes to a spare; False when there is none of about this size."""
@@ -138,8 +154,8 @@ class BlobFolder:
         for _ in range(_TRIES):
             try:
                 descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            except OSError:
-                break
+            except OSError as error:
+                raise _unread(name, error) from None
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 # It may have become another blob before the lock; then the name is gone, or another file's.
@@ -157,8 +173,8 @@ class BlobFolder:
         own = name in self._written
         try:
             mapping = self._read.of(self.file(name), found, at_once=not own)
-        except FileNotFoundError:
-            raise _gone(name) from None
+        except OSError as error:
+            raise _unread(name, error) from None
         if (mapping.name, mapping.written_ns) != (name, found.st_mtime_ns):
             if not own and digest_of(memoryview(mapping)) != digest:
                 raise InvalidInput(f"the bytes of {name} are not those of its digest", reason="BLOB_CORRUPT")
@@ -167,18 +183,29 @@ class BlobFolder:
 
 
 def _write_new(file: Path, data: memoryview) -> None:
-    descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     try:
+        # So that what a killed writer left is known from what somebody writes.
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         written = 0
         while written < len(data):
             written += os.write(descriptor, data[written : written + _WRITE_BYTES])
     finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
 
-def _let_go(held: set[int], descriptor: int) -> None:
-    held.discard(descriptor)
-    os.close(descriptor)
+def most_held() -> int:
+    """Arrays that this process may look at without copying them."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST_HELD if allowed == resource.RLIM_INFINITY else min(_MOST_HELD, int(allowed * _HELD_SHARE))
+
+
+def _unread(name: str, error: OSError) -> FleetError:
+    if error.errno in _TOO_MANY:
+        text = f"{name} cannot be mapped: {error.strerror}; hold fewer arrays, or raise this process's limits (ulimit)"
+        return ResourceExhausted(text, reason="BLOB_NOT_MAPPED", retry_after_seconds=1.0, blob=name)
+    return _gone(name)
 
 
 def _gone(name: str) -> NotFound:

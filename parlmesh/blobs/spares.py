@@ -60,9 +60,12 @@ class Spares:
         with suppress(OSError):
             self._path.rmdir()
 
-    def clear(self) -> None:
-        for spare in self.all():
+    def clear(self) -> bool:
+        """Whether there was any."""
+        spares = self.all()
+        for spare in spares:
             self.discard(spare)
+        return bool(spares)
 
     def all(self) -> list[Spare]:
         """The oldest first."""
@@ -76,6 +79,22 @@ class Spares:
             return 0
         file.rename(self._path / f"{int(now * 1000):015d}-{found.st_size}-{found.st_ino}")
         return found.st_size
+
+    def remove(self, file: Path) -> None:
+        """The same, and nothing is kept. Its memory goes although processes have it mapped, unless somebody looks."""
+        try:
+            descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            file.unlink(missing_ok=True)
+            return
+        try:
+            emptied = os.fstat(descriptor).st_nlink == 1 and _is_locked(descriptor)
+            # First: who locks it next finds no blob of this name.
+            file.unlink(missing_ok=True)
+            if emptied:
+                os.ftruncate(descriptor, 0)
+        finally:
+            os.close(descriptor)
 
     def take(self, size: int, file: Path, mapped: Container[int]) -> int | None:
         """Makes a spare a file of that size, which nobody looks at: its descriptor, which holds the lock; or None.
@@ -127,13 +146,26 @@ class Spares:
         except FileNotFoundError:
             return None
         descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not _is_locked(descriptor):
             os.close(descriptor)
-            os.rename(file, self._path / spare.name)
+            self._put_back(file, spare)
             return None
         return descriptor
+
+    def _put_back(self, file: Path, spare: Spare) -> None:
+        try:
+            os.rename(file, self._path / spare.name)
+        except FileNotFoundError:  # the stock was closed meanwhile
+            file.unlink(missing_ok=True)
+
+
+def _is_locked(descriptor: int) -> bool:
+    """Whether nobody looks at it, and nobody can from now on."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def private_file(folder: Path) -> Path:
@@ -149,3 +181,18 @@ def private_files(folder: Path) -> list[Path]:
 def is_private(name: str) -> bool:
     """Whether it is a name that `private_file` gives."""
     return _PRIVATE.fullmatch(name) is not None
+
+
+def is_left(file: Path) -> bool:
+    """Whether nobody writes a private file any more: whoever does holds its lock."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True

@@ -38,8 +38,11 @@ class Stock:
 
     def add(self, file: Path, size: int) -> None:
         """The file of a blob that nobody needs any more. It is removed where it is of no use."""
-        if not _LEAST_BYTES <= size <= self._most_bytes:
+        if size < _LEAST_BYTES:
             file.unlink(missing_ok=True)
+            return
+        if size > self._most_bytes:
+            self._spares.remove(file)
             return
         with suppress(FileNotFoundError):
             self.bytes += self._spares.add(file, self._clock())

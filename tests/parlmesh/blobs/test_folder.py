@@ -1,12 +1,15 @@
 """Files are written again, and nobody who looks at a blob ever sees another."""
 
+import errno
 import fcntl
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +17,9 @@ import pytest
 
 from parlmesh.blobs import BlobFolder, name_of
 from parlmesh.blobs import folder as folder_module
+from parlmesh.blobs.spares import SPARES, is_left, private_file, private_files
 from parlmesh.blobs.stock import Stock
-from parlmesh.errors import FleetError, InvalidInput, NotFound
+from parlmesh.errors import FleetError, InvalidInput, NotFound, ResourceExhausted
 from parlmesh.types import Array
 
 SIZE = 1 << 20
@@ -166,7 +170,121 @@ def test_a_file_that_became_another_blob_is_checked_again(stock: Stock, writer: 
         reader.read(name, SIZE)
 
 
-def test_a_thousand_arrays_that_are_held_leave_descriptors_for_others(tmp_path: Path) -> None:
+@pytest.fixture
+def few_descriptors() -> Iterator[None]:
+    """As many as a process usually has."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_an_array_that_is_held_costs_one_descriptor_and_a_file_that_is_only_mapped_none(
+    stock: Stock, writer: BlobFolder, tmp_path: Path
+) -> None:
+    reader, before = BlobFolder(tmp_path), descriptors()
+    names = [written(writer, number) for number in range(20)]
+    arrays = [reader.read(name, SIZE) for name in names]
+    assert descriptors() - before == 20
+    arrays.clear()
+    assert descriptors() == before
+    for name in names:
+        given_up(stock, writer, name)
+    for number in range(20, 30):
+        written(writer, number)
+    assert descriptors() == before
+
+
+def test_two_fleets_with_400_arrays_each_leave_descriptors_for_others(tmp_path: Path, few_descriptors: None) -> None:
+    held = []
+    for number in range(2):
+        (tmp_path / str(number)).mkdir()
+        writer, reader = (BlobFolder(tmp_path / str(number)) for _ in range(2))
+        names = [written(writer, each, 4096) for each in range(400)]
+        held += [(each, reader.read(name, 4096)) for each, name in enumerate(names)]
+    assert descriptors() < 700
+    assert all(np.array_equal(array, content(each, 4096)) for each, array in held)
+    assert not any(array.flags.writeable for _, array in held)
+
+
+def test_whoever_has_no_descriptor_left_is_told_so_and_not_that_the_array_is_gone(
+    writer: BlobFolder, few_descriptors: None
+) -> None:
+    name, taken = written(writer, 1), []
+    try:
+        while True:
+            try:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+            except OSError:
+                break
+        with pytest.raises(ResourceExhausted, match=r"cannot be mapped: Too many open files; .*\(ulimit\)"):
+            writer.read(name, SIZE)
+    finally:
+        for each in taken:
+            os.close(each)
+    assert np.array_equal(writer.read(name, SIZE), content(1))
+
+
+@pytest.mark.parametrize("held_meanwhile", [True, False])
+def test_without_spares_a_removed_blob_leaves_memory_as_soon_as_nobody_looks_at_it(
+    tmp_path: Path, held_meanwhile: bool
+) -> None:
+    none = Stock(tmp_path, seconds=60.0, clock=time.monotonic)
+    writer, reader = BlobFolder(tmp_path), BlobFolder(tmp_path)
+    name = written(writer, 1)
+    array, descriptor = reader.read(name, SIZE), os.open(writer.file(name), os.O_RDONLY)
+    assert os.fstat(descriptor).st_ino in reader._read
+    if not held_meanwhile:
+        del array
+    given_up(none, writer, name)
+    assert writer.size(name) == -1
+    if held_meanwhile:
+        assert np.array_equal(array, content(1))
+        assert os.fstat(descriptor).st_blocks > 0
+        del array
+        assert os.fstat(descriptor).st_ino not in reader._read
+    else:
+        assert os.fstat(descriptor).st_blocks == 0
+    os.close(descriptor)
+
+
+def test_what_is_full_of_spares_that_do_not_fit_has_room(
+    stock: Stock, writer: BlobFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_up(stock, writer, written(writer, 1, 4 * SIZE))
+    write = os.write
+
+    def full(descriptor: int, data: bytes) -> int:
+        if any((writer.path / SPARES).iterdir()):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, data)
+
+    monkeypatch.setattr(os, "write", full)
+    assert np.array_equal(writer.read(written(writer, 2), SIZE), content(2))
+
+
+def test_a_file_that_is_being_written_is_known_from_what_a_killed_writer_left(
+    writer: BlobFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, left = os.write, list[bool]()
+
+    def looking(descriptor: int, data: bytes) -> int:
+        left.extend(is_left(file) for file in private_files(writer.path))
+        return write(descriptor, data)
+
+    monkeypatch.setattr(os, "write", looking)
+    written(writer, 1)
+    assert left == [False]
+    file = private_file(writer.path)
+    file.touch()
+    assert is_left(file)
+
+
+def test_a_thousand_arrays_that_are_held_leave_descriptors_for_others(tmp_path: Path, few_descriptors: None) -> None:
     writer, reader = BlobFolder(tmp_path), BlobFolder(tmp_path)
     before = len(os.listdir("/proc/self/fd"))
     arrays = [reader.read(written(writer, number, 1000), 1000) for number in range(1000)]
@@ -180,7 +298,7 @@ def test_a_thousand_arrays_that_are_held_leave_descriptors_for_others(tmp_path: 
 def test_what_is_copied_for_want_of_descriptors_needs_no_file(
     stock: Stock, writer: BlobFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folder_module, "_MOST_HELD", 0)
+    monkeypatch.setattr(folder_module, "most_held", lambda: 0)
     name = written(writer, 1)
     file, array = inode(writer, name), BlobFolder(tmp_path).read(name, SIZE)
     given_up(stock, writer, name)
