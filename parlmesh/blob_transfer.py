@@ -2,9 +2,9 @@
 
 import asyncio
 import os
-import secrets
 import time
 from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -14,7 +14,8 @@ import grpc.aio
 import xxhash
 
 from parlmesh.blobs import BlobFolder, Blobs, Reference, check_name
-from parlmesh.blobs.place import place_for_blobs, usable_bytes
+from parlmesh.blobs.place import cannot_keep, place_for_blobs, usable_bytes
+from parlmesh.blobs.spares import is_private, private_file
 from parlmesh.durable_files import write_all
 from parlmesh.errors import FleetError, NotFound, Unavailable
 from parlmesh.rpc import error_from_rpc
@@ -24,6 +25,8 @@ from parlmesh.v1.blob_service_pb2 import BlobTerms, GetBlobRequest, HoldBlobsReq
 log = get_logger("parlmesh.blobs")
 
 _CHUNK_BYTES = 1 << 20
+# Of which nothing comes is not being written any more.
+_WRITING_SECONDS = 600.0
 
 
 class Exchange:
@@ -32,7 +35,8 @@ class Exchange:
     def __init__(self, stub: Any, address: str, *, cache_bytes: int, call_seconds: float, keeps_results: bool) -> None:
         """`keeps_results`: large arrays are kept as blobs although they must be sent; an actor's are, in their time."""
         self.blobs = Blobs()
-        self.blobs.reuses = keeps_results
+        self.unanswered = 0
+        """Calls that gave blobs up and got no answer: what they named may still go, at any time."""
         self.lease_seconds = 60.0
         self._stub = stub
         self._address = address
@@ -61,7 +65,7 @@ class Exchange:
         for reference in references:
             check_name(reference.name)
             if folder.size(reference.name) == reference.nbytes:
-                _use(folder.file(reference.name))
+                folder.touch(reference.name)
                 continue
             task = self._fetching.get(reference.name)
             if task is None:
@@ -98,17 +102,22 @@ class Exchange:
                     f"{reference.name} was written, and the scheduler does not see it", reason="BLOB_UNKNOWN"
                 )
 
-    async def hold(self, names: Iterable[str], seconds: float) -> None:
-        """Keeps blobs for longer, or gives them up; best effort, since a lease ends by itself."""
+    async def hold(self, names: Iterable[str], seconds: float) -> bool:
+        """Keeps blobs for longer, or gives them up; best effort, since a lease ends by itself. Whether it was told."""
         try:
             await self._stub.HoldBlobs(HoldBlobsRequest(names=names, seconds=int(seconds)), timeout=self._seconds)
         except grpc.aio.AioRpcError as error:
             log.warning("blobs_not_held", reason=str(error.code()))
+            return False
+        return True
 
     def give_up(self, names: Iterable[str]) -> None:
-        """Read, and needed no more; told together with what is given up while the last call is under way."""
+        """Read, and needed no more; told together with what is given up while the last call is under way. Until there
+        is an answer, nothing is kept under these names."""
         if self._closed:
             return
+        names = list(names)
+        self.blobs.leaving.update(names)
         self._given_up += names
         if self._given_up and self._sending is None:
             self._sending = asyncio.get_running_loop().create_task(self._give_up())
@@ -126,14 +135,22 @@ class Exchange:
         try:
             while self._given_up:
                 names, self._given_up = self._given_up[:10_000], self._given_up[10_000:]
-                await self.hold(names, 0)
+                if not await self.hold(names, 0):
+                    self.unanswered += 1
+                self.blobs.leaving.difference_update(set(names).difference(self._given_up))
         finally:
             self._sending = None
 
     async def _download(self, folder: BlobFolder, reference: Reference, task_id: str) -> None:
+        try:
+            _make_room(folder.path, min(self._cache_bytes, usable_bytes(folder.path)) - reference.nbytes)
+            await self._receive(folder, reference, task_id)
+        except OSError as error:
+            raise cannot_keep(reference.name, reference.nbytes, folder.path, error) from error
+
+    async def _receive(self, folder: BlobFolder, reference: Reference, task_id: str) -> None:
         _, digest = check_name(reference.name)
-        _make_room(folder.path, min(self._cache_bytes, usable_bytes(folder.path)) - reference.nbytes)
-        temporary = folder.path / f".{secrets.token_hex(8)}"
+        temporary = private_file(folder.path)
         descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         try:
             found, written = xxhash.xxh3_128(), 0
@@ -173,17 +190,22 @@ def _cache_folder(address: str) -> Path:
     return folder
 
 
-def _use(file: Path) -> None:
-    """The time of the writing stays: readers who have checked the bytes know them by it."""
-    os.utime(file, ns=(time.time_ns(), file.stat().st_mtime_ns))
-
-
 def _make_room(folder: Path, most_bytes: int) -> None:
-    """Those that were used the longest ago go first; who has one mapped keeps it."""
-    files = sorted(((entry.stat(), entry) for entry in folder.iterdir()), key=lambda pair: pair[0].st_atime)
-    held = sum(found.st_size for found, _ in files)
-    for found, file in files:
+    """Those that were used the longest ago go first; who has one mapped keeps it. What others are writing stays, and
+    what a killed process was writing goes."""
+    files, held, oldest = [], 0, time.time() - _WRITING_SECONDS
+    for entry in os.scandir(folder):
+        with suppress(FileNotFoundError):  # other processes make room, too
+            found = entry.stat()
+            if not is_private(entry.name):
+                files.append((found.st_atime, found.st_size, entry.path))
+            elif found.st_mtime < oldest:
+                os.unlink(entry.path)
+                continue
+            held += found.st_size
+    for _, size, path in sorted(files):
         if held <= most_bytes:
             return
-        file.unlink(missing_ok=True)
-        held -= found.st_size
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        held -= size

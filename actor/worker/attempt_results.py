@@ -4,13 +4,14 @@ from collections.abc import Awaitable, Mapping
 
 from parlmesh.argument_values import Arguments, with_results
 from parlmesh.blobs import Blobs, Reference
-from parlmesh.errors import DeadlineExceeded, FleetError, InvalidInput
+from parlmesh.errors import DeadlineExceeded, FleetError, InvalidInput, ResourceExhausted
 from parlmesh.exception_text import LONGEST_TEXT, cut, first_line, frames_of, place, sentence, tell, with_frames
 from parlmesh.handlers import EMPTY, Cancelled, Context, Handler, HandlerError, Result, Tail
 from parlmesh.types import Array
 from parlmesh.v1.fleet_service_pb2 import Assignment, Lease, TaskResult
 from parlmesh.v1.task_pb2 import Failure, Payload
 from parlmesh.wire import payload_from_proto, payload_to_proto
+from parlmesh.wire.payloads import references_in
 
 HANDLER_ERROR = "HANDLER_ERROR"
 INVALID_PARAMETERS = "INVALID_PARAMETERS"
@@ -24,6 +25,7 @@ SUCCEEDED = "succeeded"
 
 _EMPTY_PAYLOAD = Payload()
 _NO_BLOBS = Blobs()
+_NOTHING = Assignment()
 # A handler that wants to end the process ends its attempt only; the event loop would obey it.
 EXITS = (SystemExit, KeyboardInterrupt)
 # A plain TimeoutError and ConnectionError are what the network does to a handler.
@@ -39,7 +41,8 @@ def arguments_of(assignment: Assignment, blobs: Blobs) -> Arguments:
         try:
             return blobs.load(reference)
         except FleetError as error:
-            raise HandlerError(error.message, retryable=False, reason=error.reason) from None
+            retryable = isinstance(error, ResourceExhausted)
+            raise HandlerError(error.message, retryable=retryable, reason=error.reason) from None
 
     parameters, tensors = payload_from_proto(assignment.payload, load=load)
     if not assignment.inputs:
@@ -52,7 +55,15 @@ def arguments_of(assignment: Assignment, blobs: Blobs) -> Arguments:
     return with_results(parameters, tensors, results)
 
 
-def payload_of(value: object, kind: str, blobs: Blobs = _NO_BLOBS, lease_id: int = 0) -> Payload:
+def given_to(assignment: Assignment) -> list[Reference]:
+    """The arrays of its arguments, and of the results it gets, that are kept beside it."""
+    found = references_in(assignment.payload)
+    for given in assignment.inputs:
+        found += references_in(given.result)
+    return found
+
+
+def payload_of(value: object, kind: str, blobs: Blobs = _NO_BLOBS, assignment: Assignment = _NOTHING) -> Payload:
     """A handler's answer as a payload; HandlerError INVALID_RESULT when it is no answer."""
     if value is EMPTY:
         return _EMPTY_PAYLOAD
@@ -70,7 +81,13 @@ def payload_of(value: object, kind: str, blobs: Blobs = _NO_BLOBS, lease_id: int
             reason=INVALID_RESULT,
         )
     try:
-        return payload_to_proto(dict(parameters), blobs.kept(dict(tensors), f"{lease_id:x}") if tensors else None)
+        if not tensors:
+            return payload_to_proto(dict(parameters))
+        given = frozenset(each.name for each in given_to(assignment))
+        return payload_to_proto(dict(parameters), blobs.kept(dict(tensors), f"{assignment.lease.lease_id:x}", given))
+    except ResourceExhausted as error:
+        text = f"the answer of handler {kind} cannot be kept: {error.message}"
+        raise HandlerError(text, retryable=error.retry_after_seconds > 0, reason=error.reason) from error
     except Exception as error:
         text = f"the answer of handler {kind} cannot be sent: {sentence(error)}"
         raise HandlerError(text, retryable=False, reason=INVALID_RESULT) from error
@@ -80,7 +97,7 @@ def call(handler: Handler, assignment: Assignment, context: Context, blobs: Blob
     """Runs a plain handler here and now."""
     parameters, tensors = arguments_of(assignment, blobs)
     try:
-        return payload_of(handler.run(parameters, tensors, context), handler.kind, blobs, assignment.lease.lease_id)
+        return payload_of(handler.run(parameters, tensors, context), handler.kind, blobs, assignment)
     except EXITS as error:
         raise _exited(handler.kind, error) from error
 
@@ -92,9 +109,7 @@ def call_in_thread(
     parameters, tensors = arguments_of(assignment, blobs)
     try:
         answer = handler.run(parameters, tensors, context)
-        return (
-            answer if isinstance(answer, Tail) else payload_of(answer, handler.kind, blobs, assignment.lease.lease_id)
-        )
+        return answer if isinstance(answer, Tail) else payload_of(answer, handler.kind, blobs, assignment)
     except EXITS as error:
         raise _exited(handler.kind, error) from error
 
@@ -105,7 +120,7 @@ async def call_async(handler: Handler, assignment: Assignment, context: Context,
     try:
         answer = handler.run(parameters, tensors, context)
         value = await answer if isinstance(answer, Awaitable) else answer
-        return payload_of(value, handler.kind, blobs, assignment.lease.lease_id)
+        return payload_of(value, handler.kind, blobs, assignment)
     except EXITS as error:
         raise _exited(handler.kind, error) from error
 

@@ -8,7 +8,6 @@ from functools import partial
 from types import TracebackType
 
 from parlmesh.blob_transfer import Exchange
-from parlmesh.blobs import Reference
 from parlmesh.errors import FleetError, InvalidInput, NotFound
 from parlmesh.handlers import Handler, HandlerError, Tail
 from parlmesh.v1.fleet_service_pb2 import Assignment, TaskResult
@@ -16,7 +15,7 @@ from parlmesh.v1.task_pb2 import Payload
 from parlmesh.wire.payloads import references_in
 
 from ..metrics import ActorMetrics
-from .attempt_results import CANCELLED, AttemptTimeout, failed, failure_of, outcome_of, payload_of, success
+from .attempt_results import CANCELLED, AttemptTimeout, failed, failure_of, given_to, outcome_of, payload_of, success
 from .backlog import Backlog
 from .slot import Slot
 
@@ -131,7 +130,7 @@ class Slots:
         try:
             try:
                 if not exchange.blobs.shared and has_blobs(attempt.assignment):
-                    await _sent(exchange.fetch(_arguments_in(attempt.assignment), lease.task_id))
+                    await _sent(exchange.fetch(given_to(attempt.assignment), lease.task_id))
                 answer = await attempt.slot.run(self._handlers[kind], attempt.assignment, timeout)
             finally:
                 self._release(attempt)
@@ -150,7 +149,7 @@ class Slots:
         self._on_tail()
         try:
             async with asyncio.timeout(left) as limit:
-                return payload_of(await tail.wait(), kind, self._exchange.blobs, lease_id)
+                return payload_of(await tail.wait(), kind, self._exchange.blobs, attempt.assignment)
         except TimeoutError:
             if limit.expired():
                 raise AttemptTimeout(f"{kind} ran longer than the allowed {timeout_seconds:g} seconds") from None
@@ -191,13 +190,6 @@ async def _sent(transfer: Awaitable[None]) -> None:
     except FleetError as error:
         lost = isinstance(error, (InvalidInput, NotFound))
         raise HandlerError(error.message, retryable=not lost, reason=error.reason) from None
-
-
-def _arguments_in(assignment: Assignment) -> list[Reference]:
-    found = references_in(assignment.payload)
-    for given in assignment.inputs:
-        found += references_in(given.result)
-    return found
 
 
 def _timeout_of(assignment: Assignment) -> float | None:

@@ -210,6 +210,7 @@ class Worker:
 
     def _limit_results(self, server_bytes: int) -> None:
         self._result_bytes = self._slots.result_bytes = min(self._message_bytes, server_bytes) - _RESULT_FRAME_BYTES
+        self._exchange.blobs.message_bytes = self._result_bytes
 
     def _check_drained(self) -> None:
         if self._leaving and not self._ledger.held and not self._ledger.owed:

@@ -37,6 +37,12 @@ def name_of(writer: str, life: str, data: bytes | memoryview) -> str:
     return f"{MARK}{writer}.{life}.{digest_of(data)}"
 
 
+def in_life(name: str, life: str) -> str:
+    """The name of the same content in another life."""
+    writer, _, digest = name.split(".")
+    return f"{writer}.{life}.{digest}"
+
+
 def check_name(name: str) -> tuple[str, str]:
     """Writer and digest; InvalidInput when it is no name. What passes is also safe as the name of a file."""
     found = _NAME.fullmatch(name)

@@ -1,22 +1,25 @@
 """Blobs as one process of a fleet uses them: large arrays out, references in. Off until the scheduler says where."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import TypeAlias, TypeGuard
 
 import numpy as np
 
-from parlmesh.errors import FailedPrecondition, InvalidInput
+from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput
 from parlmesh.types import Array
 
 from .folder import BlobFolder, name_behind
-from .references import Reference, check_name, name_of
+from .place import cannot_keep
+from .references import Reference, check_name, in_life, name_of
 
 Tensors: TypeAlias = Mapping[str, Array | Reference]
 # Older releases look for another name: they lock nothing that they read, and are sent it as if from another host.
 PROOF = ".proof-2"
-NO_ROOM = "BLOB_FOLDER"
+# Beside the arrays that go inside a message.
+_RESERVE_BYTES = 4 << 10
 _NUMBERS = "biuf"
 
 
@@ -27,28 +30,30 @@ class Blobs:
         self.folder: BlobFolder | None = None
         self.shared = False
         """Whether it is the scheduler's own folder: then nothing is ever sent."""
-        self.reuses = False
-        """Whether an array that shows a blob is that blob: where a task that has it as an argument answers it."""
         self.writer = ""
         self.least_bytes: float = math.inf
         self.largest_bytes = 0
+        self.message_bytes = 0
+        """What fits into a message: arrays for which there is no room in the folder go there."""
+        self.leaving: set[str] = set()
+        """Names that are being given up: their files may go at any moment, and what they hold gets another name."""
 
     @property
     def told(self) -> tuple[str, ...]:
         """For another process of this host; see `of`."""
         if self.folder is None:
             return ()
-        return str(self.folder.path), self.writer, str(self.least_bytes), str(self.largest_bytes)
+        numbers = (self.least_bytes, self.largest_bytes, self.message_bytes)
+        return str(self.folder.path), self.writer, *map(str, numbers)
 
     @classmethod
     def of(cls, told: Sequence[str]) -> "Blobs":
         """The same in another process."""
         blobs = cls()
         if told:
-            blobs.reuses = True
-            folder, blobs.writer, least_bytes, largest_bytes = told
-            blobs.folder = BlobFolder(Path(folder))
-            blobs.least_bytes, blobs.largest_bytes = float(least_bytes), int(largest_bytes)
+            folder, blobs.writer, least_bytes, largest_bytes, message_bytes = told
+            blobs.folder, blobs.least_bytes = BlobFolder(Path(folder)), float(least_bytes)
+            blobs.largest_bytes, blobs.message_bytes = int(largest_bytes), int(message_bytes)
         return blobs
 
     def share(self, folder: str, proof: str, writer: str, least_bytes: int, largest_bytes: int) -> bool:
@@ -69,27 +74,30 @@ class Blobs:
         self.shared, self.writer = False, writer
         self.least_bytes, self.largest_bytes = (least_bytes or math.inf) if keeps else math.inf, largest_bytes
 
-    def kept(self, tensors: Mapping[str, Array | Reference], life: str) -> Tensors:
-        """Large arrays as references, their bytes in the folder; the others as they are."""
+    def kept(self, tensors: Mapping[str, Array | Reference], life: str, given: Collection[str] = ()) -> Tensors:
+        """Large arrays as references, their bytes in the folder; the others as they are. See `keep`."""
         if self.folder is None or not any(map(self._is_large, tensors.values())):
             return tensors
-        return {name: self._kept(each, life) if self._is_large(each) else each for name, each in tensors.items()}
-
-    def _kept(self, array: Array, life: str) -> Array | Reference:
-        """Where there is no room an array goes inside the message, as long as it fits there."""
-        try:
-            return self.keep(array, life)
-        except InvalidInput as error:
-            if error.reason != NO_ROOM:
-                raise
-            return array
+        kept: dict[str, Array | Reference] = {}
+        inside = 0
+        for name, each in tensors.items():
+            try:
+                kept[name] = self.keep(each, life, given) if self._is_large(each) else each
+            except FleetError as error:
+                # Where they cannot be kept they go inside the message, as long as they fit there.
+                inside += each.nbytes
+                if isinstance(error, InvalidInput) or inside > self.message_bytes - _RESERVE_BYTES:
+                    raise
+                kept[name] = each
+        return kept
 
     def _is_large(self, given: object) -> TypeGuard[Array]:
         """What is no array of numbers is left to the codec, which says so."""
         return isinstance(given, np.ndarray) and given.nbytes >= self.least_bytes and given.dtype.kind in _NUMBERS
 
-    def keep(self, array: Array, life: str) -> Reference:
-        """One array; what is a blob already is not written again."""
+    def keep(self, array: Array, life: str, given: Collection[str] = ()) -> Reference:
+        """One array. One that shows a blob which was `given` is that blob: whoever gave it keeps it for the answer. Any
+        other is written, because the blob that it shows may be needed by nobody else any more."""
         if self.folder is None:
             raise FailedPrecondition("the scheduler keeps no blobs, or is on another host", reason="NO_BLOBS")
         if not isinstance(array, np.ndarray) or array.dtype.kind not in _NUMBERS or not array.nbytes:
@@ -101,15 +109,17 @@ class Blobs:
             )
         if array.dtype.itemsize > 1:
             array = array.astype(array.dtype.newbyteorder("<"), copy=False)
-        name = name_behind(array) if self.reuses else ""
-        if not name or self.folder.size(name) != array.nbytes:
+        name = name_behind(array) if given else ""
+        if name not in given or self.folder.size(name) != array.nbytes:
             data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
             name = name_of(self.writer, life, data)
+            lives = count(1)
+            while name in self.leaving:
+                name = in_life(name, f"{life}-{next(lives)}")
             try:
                 self.folder.write(name, data)
             except OSError as error:
-                text = f"an array of {array.nbytes} bytes cannot be kept in {self.folder.path}: {error.strerror}"
-                raise InvalidInput(text, reason=NO_ROOM) from error
+                raise cannot_keep("an array", array.nbytes, self.folder.path, error) from error
         return Reference(name, array.dtype, array.shape)
 
     def load(self, reference: Reference) -> Array:

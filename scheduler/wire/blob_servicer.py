@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import secrets
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,6 +9,8 @@ import xxhash
 
 from parlmesh import limits
 from parlmesh.blobs import check_name
+from parlmesh.blobs.place import cannot_keep
+from parlmesh.blobs.spares import private_file
 from parlmesh.durable_files import write_all
 from parlmesh.errors import DeadlineExceeded, InvalidInput, NotFound, PermissionDenied, ResourceExhausted
 from parlmesh.rpc import caller
@@ -84,9 +85,9 @@ class BlobServicer:
 
     async def _receive(self, first: pb.PutBlobRequest, rest: AsyncIterator[pb.PutBlobRequest], digest: str) -> None:
         folder, size = self._ledger.folder, first.size_bytes
-        temporary = folder.path / f".{secrets.token_hex(8)}"
-        descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        temporary, descriptor = private_file(folder.path), -1
         try:
+            descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
             found, written = xxhash.xxh3_128(), 0
             message: pb.PutBlobRequest | None = first
             while message is not None:
@@ -103,11 +104,11 @@ class BlobServicer:
                 raise InvalidInput(f"the bytes of {first.name} are not those of its digest", reason="BLOB_CORRUPT")
             temporary.rename(folder.file(first.name))
         except OSError as error:
-            text = f"{first.name} of {size} bytes cannot be kept: {error.strerror}"
-            raise ResourceExhausted(text, reason="BLOBS_FULL", retry_after_seconds=1.0) from error
+            raise cannot_keep(first.name, size, folder.path, error) from error
         finally:
-            os.close(descriptor)
-            temporary.unlink(missing_ok=True)
+            if descriptor >= 0:
+                os.close(descriptor)
+                temporary.unlink(missing_ok=True)
 
     async def GetBlob(self, request: pb.GetBlobRequest, context: Context) -> None:
         """Writes encoded GetBlobResponses."""

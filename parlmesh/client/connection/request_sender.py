@@ -88,6 +88,8 @@ class Sender:
         """What a request may hold, by the server's word; 0 = it does not say."""
         most = min(self._config.message_bytes, server_bytes or UNTOLD_MESSAGE_BYTES)
         self._outgoing.most_bytes = max(most - _RESERVE_BYTES, most // 2)
+        if self._pending.arrays is not None:
+            self._pending.arrays.exchange.blobs.message_bytes = self._outgoing.most_bytes
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """What is sent again belongs to the group."""

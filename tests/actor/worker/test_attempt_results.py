@@ -1,4 +1,5 @@
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,13 @@ from actor.worker.attempt_results import (
     payload_of,
     success,
 )
+from parlmesh.blobs import BlobFolder, Blobs
 from parlmesh.errors import InvalidInput, Unavailable
 from parlmesh.handlers import EMPTY, Cancelled, Context, HandlerError, Result, RunsIn, Tail
 from parlmesh.v1.fleet_service_pb2 import Assignment, Lease
 from parlmesh.v1.task_pb2 import Failure, Payload
 from parlmesh.wire import payload_from_proto, payload_to_proto
+from parlmesh.wire.tensors import reference_from_proto
 
 _CONTEXT = Context(task_id="t", attempt=1, actor_id="a", slot=0)
 _LEASE = Lease(task_id="t", lease_id=7, attempt=1)
@@ -53,6 +56,37 @@ def test_a_handler_gets_its_parameters_and_tensors_and_its_answer_is_encoded() -
     parameters, tensors = payload_from_proto(call(Doubles(None), assignment, _CONTEXT))
     assert parameters == {"n": 8}
     assert tensors["x"].tolist() == [0, 2, 4]
+
+
+def test_an_answer_refers_to_arrays_that_its_own_task_was_given_alone(tmp_path: Path) -> None:
+    blobs = Blobs.of((str(tmp_path), "a1", "100", "10000", "0"))
+    kept: list[Any] = []
+
+    class Keeps(Answers):
+        def run(self, parameters: dict[str, Any], tensors: dict[str, Any], context: Context) -> Any:
+            kept.extend(tensors.values())
+            return Result({}, {"x": kept[0]})
+
+    array = np.arange(100.0)
+    given = Blobs.of((str(tmp_path), "c", "100", "10000", "0")).keep(array, "1")
+    first = Assignment(lease=_LEASE, payload=payload_to_proto({}, {"x": given}))
+    assert call(Keeps(None), first, _CONTEXT, blobs).tensors[0].blob == given.name
+    later = call(Keeps(None), Assignment(lease=_LEASE), _CONTEXT, blobs)
+    assert later.tensors[0].blob.startswith("blob:a1.7.")
+    assert blobs.load(reference_from_proto(later.tensors[0])).tolist() == array.tolist()
+
+
+def test_an_answer_for_which_there_is_no_room_may_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(folder: BlobFolder, name: str, data: memoryview) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(BlobFolder, "write", full)
+    blobs = Blobs.of((str(tmp_path), "a1", "100", "10000", "0"))
+    with pytest.raises(HandlerError, match=r"of 800 bytes cannot be kept in .* bytes are free there") as error:
+        payload_of(Result({}, {"x": np.arange(100.0)}), "k", blobs)
+    assert (error.value.reason, error.value.retryable) == ("BLOB_FOLDER_FULL", True)
 
 
 def test_a_dict_is_an_answer() -> None:
