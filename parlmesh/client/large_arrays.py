@@ -2,109 +2,135 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 from weakref import finalize
 
 from parlmesh.blob_transfer import Exchange
 from parlmesh.blobs import Reference
-from parlmesh.errors import FailedPrecondition, InvalidInput
+from parlmesh.blobs.store import Tensors
+from parlmesh.errors import FailedPrecondition, FleetError, Unavailable
 from parlmesh.types import Array
 from parlmesh.v1 import task_pb2 as pb
 from parlmesh.wire.payloads import references_in
 
+from .blob_uses import BlobUses
 from .task_request import TaskRequest
 
 Numbered: TypeAlias = tuple[int, TaskRequest]
+T = TypeVar("T")
 
 
 class Arrays:
-    """Counts which of its blobs unfinished tasks and references use. On the loop, except `load` and `release`."""
+    """Writes them, and gives up what nothing needs any more. On the loop, except `load` and `release`."""
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
-        self.arguments: dict[str, tuple[str, ...]] = {}
-        """Of unfinished tasks: the blobs that this client wrote for them."""
-        self._uses: dict[str, int] = {}
-        self._puts: dict[str, int] = {}
-        self._results: set[str] = set()
+        self.uses = BlobUses()
         self._free: set[str] = set()
         self._pen = asyncio.Lock()
+        self._closed = False
         # Names must not meet those of another client: each gives up its own.
-        self._life = secrets.token_hex(6)
+        self._first_life = secrets.token_hex(6)
         self._loop = asyncio.get_running_loop()
 
-    def without(self, request: TaskRequest, task_id: str) -> TaskRequest:
-        """The request with references in the place of large arrays."""
+    @property
+    def _life(self) -> str:
+        """Another one as soon as blobs may still go that were given up: nothing is kept under their names."""
+        unanswered = self.exchange.unanswered
+        return f"{self._first_life}-{unanswered:x}" if unanswered else self._first_life
+
+    def without(self, request: TaskRequest) -> tuple[TaskRequest, frozenset[str]]:
+        """The request with references in the place of large arrays, and the names of these. They are used, or given up,
+        before anything else happens."""
+        self._check_open()
         tensors = self.exchange.blobs.kept(request.tensors, self._life)
-        names = tuple({each.name for each in tensors.values() if isinstance(each, Reference)})
-        if names:
-            self.arguments[task_id] = names
-            for name in names:
-                self._uses[name] = self._uses.get(name, 0) + 1
-        return request if tensors is request.tensors else replace(request, tensors=tensors)
+        return request if tensors is request.tensors else replace(request, tensors=tensors), references_of(tensors)
+
+    def use(self, task_id: str, names: Iterable[str], parents: Iterable[str]) -> None:
+        """A task needs these blobs, and the results of others, until it ends."""
+        self.uses.begin(task_id, names, parents)
 
     @asynccontextmanager
     async def written(self, requests: Sequence[Numbered]) -> AsyncIterator[list[Numbered]]:
         """Many requests, their arrays written by a thread. The block submits them."""
-        async with self._writing():
-            yield await asyncio.to_thread(lambda: [(index, self._written(request)) for index, request in requests])
+        async with self._writing() as names:
+            written = await _by_a_thread(
+                lambda: [(index, self._written(request, names)) for index, request in requests]
+            )
+            self._check_open()
+            yield written
 
-    def _written(self, request: TaskRequest) -> TaskRequest:
+    def _written(self, request: TaskRequest, names: set[str]) -> TaskRequest:
         if not isinstance(request, TaskRequest) or not request.tensors:
             return request
         try:
-            return replace(request, tensors=self.exchange.blobs.kept(request.tensors, self._life))
-        except InvalidInput:
+            tensors = self.exchange.blobs.kept(request.tensors, self._life)
+        except FleetError:
             return request  # is refused when it is submitted, by name
+        names |= written_for(request, references_of(tensors))
+        return replace(request, tensors=tensors)
 
     @asynccontextmanager
-    async def _writing(self) -> AsyncIterator[None]:
-        """One at a time. An array that is there already is not written, so none is given up until this one is used."""
+    async def _writing(self) -> AsyncIterator[set[str]]:
+        """One at a time. An array that is there already is not written, so none is given up until this one is used. The
+        names of what was written go into the set: what nobody uses after all is removed."""
+        names: set[str] = set()
         try:
             async with self._pen:
-                yield
+                yield names
         finally:
-            self._give_up(())
+            if self.exchange.blobs.folder is not None:
+                for name in names:
+                    if name not in self.uses:
+                        self.exchange.blobs.folder.remove(name)
+            self.give_up(())
 
-    def _give_up(self, names: Iterable[str]) -> None:
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unavailable("the controller was closed", reason="CLOSED")
+
+    def give_up(self, names: Iterable[str]) -> None:
+        """Those of them that nothing else of this client needs."""
         self._free.update(names)
         if not self._pen.locked():
             free, self._free = self._free, set()
-            self.exchange.give_up(name for name in free if name not in self._uses and name not in self._puts)
+            self.exchange.give_up(name for name in free if name not in self.uses)
 
     def ended(self, task_id: str, outcome: pb.Outcome | None) -> None:
-        """Gives up what no other task uses, except what came back as the result."""
-        answered = {tensor.blob for tensor in outcome.result.tensors} if outcome is not None else set()
-        free = []
-        for name in self.arguments.pop(task_id):
-            self._uses[name] -= 1
-            if not self._uses[name]:
-                del self._uses[name]
-                if name not in answered:
-                    free.append(name)
-        self._give_up(free)
+        """Gives up what no other task needs, except what is its result as well: that is given up with it."""
+        tensors = () if outcome is None else outcome.result.tensors
+        self.give_up(self.uses.end(task_id, frozenset(tensor.blob for tensor in tensors if tensor.blob)))
 
     async def put(self, array: Array) -> Reference:
         """Keeps an array on the fleet for as long as the reference is held."""
-        blobs = self.exchange.blobs
-        async with self._writing():
-            reference = await asyncio.to_thread(blobs.keep, array, self._life)
+        async with self._writing() as names:
+            reference = await _by_a_thread(lambda: self._put(array, names))
+            self._check_open()
             name = reference.name
-            self._puts[name] = self._puts.get(name, 0) + 1
+            self.uses.puts[name] += 1
             finalize(reference, self._soon, self._forget, name).atexit = False
         await self.exchange.upload([reference])
         await self.exchange.tell(reference)
         return reference
 
+    def _put(self, array: Array, names: set[str]) -> Reference:
+        reference = self.exchange.blobs.keep(array, self._life)
+        names.add(reference.name)
+        return reference
+
     async def renew(self) -> None:
-        """Prolongs the leases of what was put; never returns."""
+        """Prolongs the leases of what was put, and the lives of files that tasks need; never returns."""
         while True:
             await asyncio.sleep(self.exchange.lease_seconds / 3)
-            if self._puts:
-                await self.exchange.hold(list(self._puts), self.exchange.lease_seconds)
+            if self.exchange.blobs.folder is not None:
+                # The scheduler may not know of them yet: it refuses tasks for as long as there is no room.
+                for name in self.uses.arguments:
+                    self.exchange.blobs.folder.touch(name)
+            if puts := list(self.uses.puts):
+                await self.exchange.hold(puts, self.exchange.lease_seconds)
 
     def load(self, reference: Reference) -> Array:
         """The array of a result. One that is still on another host must have been fetched."""
@@ -119,29 +145,54 @@ class Arrays:
         """Brings the arrays of a result to this host."""
         await self.exchange.fetch(references_in(result), task_id)
 
-    def release(self, references: Iterable[Reference]) -> None:
-        """The arrays of a result have been read, or nobody will."""
-        names = [each.name for each in references if each.name not in self._puts and each.name not in self._uses]
-        if names:
-            self._results.difference_update(names)
-            self._soon(self._give_up, names)
+    def release(self, task_id: str, references: Iterable[Reference]) -> None:
+        """The arrays of a result have been read, or nobody will. From any thread."""
+        if names := frozenset(each.name for each in references):
+            self._soon(self._released, task_id, names)
 
-    def release_with(self, holder: Any, references: Sequence[Reference]) -> None:
+    def release_with(self, holder: Any, task_id: str, references: Sequence[Reference]) -> None:
         """The same once an object is gone: as long as it is there, its result may be an argument."""
-        if references:
-            self._results.update(each.name for each in references)
-            finalize(holder, self.release, references).atexit = False
+        if names := frozenset(each.name for each in references):
+            self.uses.hold(task_id, names)
+            finalize(holder, self._soon, self._released, task_id, names).atexit = False
+
+    def _released(self, task_id: str, names: frozenset[str]) -> None:
+        self.give_up(self.uses.release(task_id, names))
 
     async def close(self) -> None:
-        """Gives up everything; arrays that were opened stay what they are."""
-        await self.exchange.close([*self._uses, *self._puts, *self._results, *self._free])
+        """Gives up everything; arrays that were opened stay what they are. What is being written goes unsubmitted."""
+        self._closed = True
+        await self.exchange.close([*self.uses, *self._free])
 
     def _forget(self, name: str) -> None:
-        self._puts[name] -= 1
-        if not self._puts[name]:
-            del self._puts[name]
-            self._give_up([name])
+        self.uses.take_back(name)
+        self.give_up([name])
 
     def _soon(self, call: Any, *arguments: Any) -> None:
         with suppress(RuntimeError):  # the loop has ended, and with it what it held
             self._loop.call_soon_threadsafe(call, *arguments)
+
+
+def references_of(tensors: Tensors) -> frozenset[str]:
+    """The names of the blobs among them."""
+    return frozenset(each.name for each in tensors.values() if isinstance(each, Reference))
+
+
+def written_for(request: TaskRequest, names: frozenset[str]) -> frozenset[str]:
+    """Those of the names that were not in the request: what is in it is somebody's who may still need it."""
+    return names - references_of(request.tensors)
+
+
+async def _by_a_thread(work: Callable[[], T]) -> T:
+    """Waits for its end also when the wait is cancelled: what it writes must be known before anything is given up."""
+    thread = asyncio.get_running_loop().run_in_executor(None, work)
+    cancelled: asyncio.CancelledError | None = None
+    while not thread.done():
+        try:
+            await asyncio.wait([thread])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        thread.exception()
+        raise cancelled
+    return thread.result()

@@ -176,12 +176,12 @@ class Outcome:
     def release(self) -> None:
         """Its arrays need not be kept any longer; those that were opened stay."""
         if self._arrays is not None and (references := self.references):
-            self._arrays.release(references)
+            self._arrays.release(self.task_id, references)
 
     def release_with(self, holder: object) -> None:
         """The same when an object is gone."""
         if self._arrays is not None:
-            self._arrays.release_with(holder, self.references)
+            self._arrays.release_with(holder, self.task_id, self.references)
 
     def __repr__(self) -> str:
         end = f"value={self.value}" if self.ok else f"error={self.error!r}"

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 
 import parlmesh
-from parlmesh.blobs.spares import SPARES
+from parlmesh.blobs.spares import SPARES, private_files
 from parlmesh.client import PARLController, Placement, TaskRequest
 from parlmesh.errors import FleetError
 from parlmesh.testing import Process, free_port, wait_until_async
@@ -28,6 +30,22 @@ _RESULT_BYTES = 100_000
 def grown(array: Any) -> Any:
     """One more, of every element."""
     return array + 1
+
+
+_kept: list[Any] = []
+
+
+@parlmesh.task(kind="keeps")
+def keeps(array: Any) -> float:
+    """The sum; the array stays with the actor."""
+    _kept.append(array)
+    return float(array.sum())
+
+
+@parlmesh.task(kind="first_kept")
+def first_kept() -> Any:
+    """An argument of an earlier task."""
+    return _kept[0]
 
 
 class Fleet:
@@ -141,3 +159,108 @@ async def test_results_that_are_held_stay_what_they_are_while_files_are_written_
                 await wait_until_async(lambda: not fleet.files(), 60.0)
                 assert all((array == number).all() for number, array in held.items())
             assert 0 < len(os.listdir(fleet.blobs / SPARES)) < 100, "of 120 arrays"
+
+
+async def test_the_same_array_is_taken_again_and_again_although_it_is_given_up_in_between(fleet: Fleet) -> None:
+    array = np.ones(_RESULT_BYTES // 8)
+    with fleet.scheduler(), fleet.actor("one"):
+        async with PARLController(fleet.address) as controller:
+            for _ in range(500):
+                assert (await controller.submit(grown, array))[0] == 2.0
+            for _ in range(100):
+                results = await asyncio.gather(*(controller.submit(grown, array) for _ in range(3)))
+                assert [result[0] for result in results] == [2.0] * 3
+            for _ in range(100):
+                reference: Any = await controller.put(array)
+                assert (await controller.submit(grown, reference))[0] == 2.0
+                del reference
+            del results
+            await wait_until_async(lambda: not fleet.files(), 60.0)
+
+
+async def test_an_actor_answers_with_an_argument_of_an_earlier_task_whoever_still_needs_it(fleet: Fleet) -> None:
+    array = np.arange(_RESULT_BYTES // 8) * 1.0
+    with fleet.scheduler(), fleet.actor("one"):
+        async with PARLController(fleet.address) as controller:
+            reference: Any = await controller.put(array)
+            assert await controller.submit(keeps, reference) == array.sum()
+            assert (await controller.submit(first_kept)).tolist() == array.tolist()
+            del reference
+            await wait_until_async(lambda: not fleet.files(), 60.0)
+            assert (await controller.submit(first_kept)).tolist() == array.tolist()
+
+
+async def test_an_argument_that_came_back_is_read_after_another_task_had_it(fleet: Fleet) -> None:
+    array = np.arange(_RESULT_BYTES // 8) * 1.0
+    with fleet.scheduler(), fleet.actor("one"):
+        async with PARLController(fleet.address) as controller:
+            (echoed,) = await controller.execute_parallel([TaskRequest("echo", {}, {"x": array})])
+            (other,) = await controller.execute_parallel([TaskRequest("noop", {}, {"x": array})])
+            assert other.ok
+            await controller.get_statistics()  # comes after whatever was given up
+            assert echoed.tensors["x"].tolist() == array.tolist()
+
+
+@parlmesh.task(kind="same")
+def same(array: Any) -> Any:
+    """What it was given."""
+    return array
+
+
+async def test_a_result_that_is_passed_on_is_there_although_nobody_holds_the_first(fleet: Fleet) -> None:
+    array = np.zeros(_RESULT_BYTES // 8)
+    with fleet.scheduler(), fleet.actor("one"):
+        async with PARLController(fleet.address) as controller:
+            for number in range(300):
+                future = controller.submit(grown, array)
+                if number % 3 == 1:
+                    await future
+                future = controller.submit(same, future)
+                if number % 3 == 2:
+                    await future
+                assert (await controller.submit(same, future))[0] == 1.0
+            del future
+            await wait_until_async(lambda: not fleet.files(), 60.0)
+
+
+WRITES = """
+import asyncio, sys
+import numpy as np
+from parlmesh.client import PARLController
+
+async def main():
+    async with PARLController(sys.argv[1]) as controller:
+        numbers = iter(range(1 << 30))
+        async def puts():
+            while True:
+                await controller.put(np.full(1 << 18, float(next(numbers))))
+        async with asyncio.timeout(0.5 if sys.argv[2] == "closes" else None):
+            print("writes", flush=True)
+            await puts()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("end", ["closes", "is killed"])
+async def test_a_client_that_ends_while_it_writes_leaves_nothing_behind(fleet: Fleet, end: str) -> None:
+    with fleet.scheduler() as scheduler:
+        for _ in range(3):
+            command = [sys.executable, "-c", WRITES, fleet.address, end]
+            client = subprocess.Popen(  # noqa: ASYNC220 - its first line is all that is waited for
+                command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            )
+            assert client.stdout is not None
+            assert client.stdout.readline() == b"writes\n"
+            if end == "is killed":
+                await wait_until_async(lambda: bool(fleet.files()), 60.0)
+                client.kill()
+            client.wait(60)
+            if end == "closes":
+                await wait_until_async(lambda: not fleet.files() and not private_files(fleet.blobs), 10.0)
+            client.stdout.close()
+        for name in fleet.files():
+            (fleet.blobs / name).unlink()
+        scheduler.terminate()
+        scheduler.assert_exits(0)
+    assert not fleet.blobs.exists()

@@ -12,6 +12,7 @@ from parlmesh.v1 import task_pb2 as pb
 from parlmesh.wire import payload_to_proto
 from parlmesh.wire.varint import SMALL, SMALL_NUMBERS, varint
 
+from ..large_arrays import written_for
 from ..outcomes import refused
 from ..task_request import Placement, Priority, TaskRequest
 from .pending_outcomes import Pending, Sink
@@ -24,6 +25,7 @@ _MOST_ATTEMPTS = (1 << 32) - 1
 _LONGEST_SECONDS = 100 * 365 * 86400.0
 _HEADS_KEPT = 1024
 _PRIORITIES = frozenset(Priority)
+_NO_NAMES: frozenset[str] = frozenset()
 
 
 class Outgoing:
@@ -109,16 +111,16 @@ class Submissions:
         parcel = Parcel()
         for index, request in requests:
             try:
-                task_id, task = self._encoded(request)
-                if request.task_id and self._pending.waits(sink, task_id):
-                    raise InvalidInput(f'task id "{task_id}" is given twice in one call', reason="DUPLICATE_TASK_ID")
-            except InvalidInput as error:
+                task_id, task, arrays = self._encoded(request, sink)
+            except FleetError as error:
                 sink.settle([refused(_id_of(request), index, error)])
                 continue
             parcel = self._outgoing.pack(parcel, task_id, task)
             if request.task_id or request.dependencies:
                 self._mark(parcel, request)
             self._pending.add(task_id, index, sink, task)
+            if arrays or request.dependencies:
+                self._use(request, task_id, arrays)
         if parcel.tasks:
             self._outgoing.put(parcel)
 
@@ -135,16 +137,25 @@ class Submissions:
         """The ids, once the scheduler has accepted all; an error when it has accepted none."""
         self._calls.check()
         parcel = Parcel(receipt=asyncio.get_running_loop().create_future())
-        for request in requests:
-            task_id, task = self._encoded(request)
-            parcel.add(task_id, task)
-            self._mark(parcel, request)
-        _check_size(parcel, self._outgoing.most_bytes)
+        arrays: list[frozenset[str]] = []
+        try:
+            for request in requests:
+                task_id, task, names = self._encoded(request)
+                parcel.add(task_id, task)
+                arrays.append(names)
+                self._mark(parcel, request)
+            _check_size(parcel, self._outgoing.most_bytes)
+        except FleetError:
+            for request, names in zip(requests, arrays, strict=False):
+                self._unsent(request, names)
+            raise
         new = []
-        for task_id, task in zip(parcel.task_ids, parcel.tasks, strict=True):
+        for request, task_id, task, names in zip(requests, parcel.task_ids, parcel.tasks, arrays, strict=True):
             if not self._pending.waits(sink, task_id):
                 self._pending.add(task_id, 0, sink, task)
                 new.append(task_id)
+            if names or request.dependencies:
+                self._use(request, task_id, names)
         self._outgoing.put(parcel)
         try:
             await self._receipt(parcel)
@@ -157,20 +168,38 @@ class Submissions:
         """An id that no other task has; from any thread."""
         return f"{self._prefix}{next(self._count)}"
 
-    def _encoded(self, request: TaskRequest) -> tuple[str, bytes]:
+    def _encoded(self, request: TaskRequest, sink: Sink | None = None) -> tuple[str, bytes, frozenset[str]]:
+        """Id, task and the blobs it refers to. `sink` must not wait for this id already."""
         if not isinstance(request, TaskRequest):
             raise InvalidInput(f"a task must be a TaskRequest, got {request!r:.100}", reason="INVALID_TASK")
         task_id = request.task_id or self.new_id()
+        if sink is not None and request.task_id and self._pending.waits(sink, task_id):
+            raise InvalidInput(f'task id "{task_id}" is given twice in one call', reason="DUPLICATE_TASK_ID")
+        names: frozenset[str] = _NO_NAMES
+        sent = request
         if request.tensors and self._pending.arrays is not None:
-            request = self._pending.arrays.without(request, task_id)
-        task = self._encoder.task(request, task_id)
-        if len(task) > self._outgoing.most_bytes:
-            raise InvalidInput(
-                f"the task has {len(task)} bytes; a request holds at most {self._outgoing.most_bytes}"
-                " (the scheduler's listen.max_message_bytes, or message_bytes of ClientConfig)",
-                reason="PAYLOAD_TOO_LARGE",
-            )
-        return task_id, task
+            sent, names = self._pending.arrays.without(request)
+        try:
+            task = self._encoder.task(sent, task_id)
+            if len(task) > self._outgoing.most_bytes:
+                raise InvalidInput(
+                    f"the task has {len(task)} bytes; a request holds at most {self._outgoing.most_bytes}"
+                    " (the scheduler's listen.max_message_bytes, or message_bytes of ClientConfig)",
+                    reason="PAYLOAD_TOO_LARGE",
+                )
+        except FleetError:
+            self._unsent(request, names)
+            raise
+        return task_id, task, names
+
+    def _use(self, request: TaskRequest, task_id: str, names: frozenset[str]) -> None:
+        if self._pending.arrays is not None:
+            self._pending.arrays.use(task_id, names, request.dependencies)
+
+    def _unsent(self, request: TaskRequest, names: frozenset[str]) -> None:
+        """What was written for a task is not needed."""
+        if names and self._pending.arrays is not None:
+            self._pending.arrays.give_up(written_for(request, names))
 
     async def _receipt(self, parcel: Parcel) -> None:
         assert parcel.receipt is not None

@@ -42,8 +42,8 @@ class Pending:
     def __iter__(self) -> Iterator[str]:
         return iter(self._waiting)
 
-    def add(self, task_id: str, index: int, sink: Sink, encoded: bytes) -> None:
-        """Lets a sink wait for a task; several may wait for the same one."""
+    def add(self, task_id: str, index: int, sink: Sink, encoded: bytes, arrays: frozenset[str] = frozenset()) -> None:
+        """Lets a sink wait for a task, which needs these blobs; several may wait for the same one."""
         known = self._waiting.get(task_id)
         if known is not None and known[0] is not sink:
             sink = _Both(known[0], known[1], sink, index)
@@ -73,7 +73,7 @@ class Pending:
                     sink.settle(ready)
                 sink, ready = waiting[0], []
             ready.append(Outcome(task_id, waiting[1], message, arrays))
-            if arrays is not None and task_id in arrays.arguments:
+            if arrays is not None and task_id in arrays.uses.tasks:
                 arrays.ended(task_id, message)
             self.received += 1
         if sink is not None:
@@ -82,6 +82,7 @@ class Pending:
     def settle(self, outcome: Outcome) -> None:
         """An outcome that no scheduler sent; its index is that of the one who waits."""
         waiting = self._waiting.pop(outcome.task_id, None)
+        self._needs_nothing([outcome.task_id])
         if waiting is not None:
             waiting[0].settle([outcome.at(waiting[1])])
 
@@ -89,6 +90,7 @@ class Pending:
         """Nobody is told about these any more."""
         for task_id in task_ids:
             self._waiting.pop(task_id, None)
+            self._needs_nothing([task_id])
 
     def leave(self, sink: Sink) -> list[tuple[str, int]]:
         """Forgets every task of a sink that has stopped waiting; returns their ids and indices."""
@@ -101,6 +103,15 @@ class Pending:
         waiting, self._waiting = self._waiting, {}
         for task_id, (sink, index, _) in waiting.items():
             sink.settle([abandoned(task_id, index, error)])
+        self._needs_nothing(waiting)
+
+    def _needs_nothing(self, task_ids: Iterable[str]) -> None:
+        """Of large arrays: these tasks never ran, or nobody waits for them."""
+        arrays = self.arrays
+        if arrays is not None and arrays.uses.tasks:
+            for task_id in task_ids:
+                if task_id in arrays.uses.tasks:
+                    arrays.ended(task_id, None)
 
 
 class _Both:

@@ -1,0 +1,91 @@
+"""What a client still needs of its blobs: for unfinished tasks, for what it put, and as results that somebody holds."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+# Of outcomes that nobody releases; the oldest are forgotten first, and go after the scheduler's retention.
+_MOST_RESULTS = 20_000
+
+
+class _Needs(NamedTuple):
+    """What a task needs until it ends."""
+
+    names: tuple[str, ...] = ()
+    """Blobs that this client wrote for it, or was given."""
+    parents: tuple[str, ...] = ()
+    """Tasks whose results it gets."""
+
+
+_NOTHING = _Needs()
+
+
+class BlobUses:
+    """Counts. What its methods return may be given up, as far as nothing else needs it."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, _Needs] = {}
+        """The unfinished ones that need something."""
+        self.puts: Counter[str] = Counter()
+        self.arguments: Counter[str] = Counter()
+        # One blob may be the result of several tasks.
+        self._results: Counter[str] = Counter()
+        self._held: dict[str, frozenset[str]] = {}
+        # By task: how many unfinished ones get its result, and what is released once there is none.
+        self._dependents: Counter[str] = Counter()
+        self._later: dict[str, frozenset[str]] = {}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.arguments or name in self.puts or name in self._results
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({*self.arguments, *self.puts, *self._results})
+
+    def begin(self, task_id: str, names: Iterable[str], parents: Iterable[str]) -> None:
+        """A task needs these blobs and the results of others. Of an id that is given twice, both count."""
+        new = _Needs(tuple(names), tuple(parents))
+        before = self.tasks.get(task_id, _NOTHING)
+        self.tasks[task_id] = _Needs(before.names + new.names, before.parents + new.parents)
+        self.arguments.update(new.names)
+        self._dependents.update(new.parents)
+
+    def end(self, task_id: str, answered: frozenset[str]) -> set[str]:
+        """A task needs nothing more; its result, if it has one, is held until it is released."""
+        needs = self.tasks.pop(task_id)
+        self.hold(task_id, answered)
+        _subtract(self.arguments, needs.names)
+        _subtract(self._dependents, needs.parents)
+        free = set(needs.names)
+        for parent in needs.parents:
+            if parent not in self._dependents and parent in self._later:
+                free |= self.release(parent, self._later.pop(parent))
+        return free
+
+    def hold(self, task_id: str, names: frozenset[str]) -> None:
+        """Somebody holds the result of a task."""
+        if names and task_id not in self._held:
+            self._held[task_id] = names
+            self._results.update(names)
+            if len(self._held) > _MOST_RESULTS:
+                _subtract(self._results, self._held.pop(next(iter(self._held))))
+
+    def release(self, task_id: str, names: frozenset[str]) -> frozenset[str]:
+        """Nobody holds it any more. The tasks that get it must have ended before: the scheduler may not know of them
+        yet, and what they answer may be one of its arrays."""
+        if task_id in self._dependents:
+            self._later[task_id] = names
+            return frozenset()
+        _subtract(self._results, self._held.pop(task_id, ()))
+        return names
+
+    def take_back(self, name: str) -> None:
+        """A reference to what was put is gone."""
+        _subtract(self.puts, [name])
+
+
+def _subtract(counts: Counter[str], names: Iterable[str]) -> None:
+    """What is there no more is no key."""
+    for name in names:
+        counts[name] -= 1
+        if counts[name] <= 0:
+            del counts[name]
