@@ -5,6 +5,7 @@ import os
 import secrets
 import shutil
 import stat
+import time
 from hashlib import sha256
 from pathlib import Path
 
@@ -19,6 +20,8 @@ log = get_logger("parlmesh.scheduler")
 LOCK = ".lock"
 # Marks a folder that no scheduler looks for after a restart.
 _FORGOTTEN = "m"
+# Between the making of a folder and that of its lock there is no time to speak of.
+_MAKING_SECONDS = 60.0
 
 
 def folder_of(config: BlobConfig, store: StoreConfig) -> Path:
@@ -61,14 +64,34 @@ def sweep(place: Path) -> None:
     for folder in place.glob(f"{_beginning()}{_FORGOTTEN}*"):
         try:
             held = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            # It was being removed, or somebody wrote there at that moment; or it is just being made.
+            if _age(folder) > _MAKING_SECONDS:
+                _remove(folder)
+            continue
         except OSError:
             continue
         try:
             if _is_free(held):
-                shutil.rmtree(folder, ignore_errors=True)
-                log.info("blobs_swept", folder=str(folder))
+                _remove(folder)
         finally:
             os.close(held)
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    log.info("blobs_swept", folder=str(folder))
+
+
+def _age(folder: Path) -> float:
+    """Seconds since something was made in it; 0 when it is gone, or no folder of this user's."""
+    try:
+        found = os.lstat(folder)
+    except OSError:
+        return 0.0
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        return 0.0
+    return time.time() - found.st_mtime
 
 
 def _is_free(descriptor: int) -> bool:

@@ -1,6 +1,7 @@
 """Which blobs there are, and how long: held by unfinished tasks, by leases of those who put them, and for a while as
 results. The files are written and read by others too; nothing of them is in the journal."""
 
+import errno
 import math
 import os
 import secrets
@@ -16,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 from parlmesh.blobs import MARK, BlobFolder, check_name
 from parlmesh.blobs.place import is_shared_memory, usable_bytes
-from parlmesh.blobs.spares import is_private, private_files
+from parlmesh.blobs.spares import is_left, is_private, private_files
 from parlmesh.blobs.stock import Stock
 from parlmesh.blobs.store import PROOF
 from parlmesh.errors import FleetError, InvalidInput, NotFound, ResourceExhausted
@@ -40,6 +41,7 @@ _RESULT = b"$result"
 _SWEEP_SECONDS = 1.0
 _LIST_SECONDS = 30.0
 _RETRY_SECONDS = 0.2
+_CLOSE_TRIES = 100
 # The writer that clients of the whole fleet are.
 _CLIENTS = "c"
 
@@ -119,21 +121,36 @@ class BlobLedger:
     def close(self, *, forget: bool) -> None:
         """`forget`: the tasks end with this process, and so do their blobs. A folder of nothing is left to nobody."""
         self.stock.close()
-        kept = list(self._files())
-        if forget or not kept:
-            for name, _ in kept:
-                self.folder.remove(name)
-            # Nobody comes back to sweep what killed writers left.
-            unnamed = private_files(self.folder.path) if forget else []
-            for file in (*unnamed, self.folder.path / PROOF, self.folder.path / LOCK):
-                file.unlink(missing_ok=True)
+        if forget or not any(self._files()):
             try:
-                self.folder.path.rmdir()
+                # Somebody may still write, and begin another file while this one goes.
+                for _ in range(_CLOSE_TRIES):
+                    if self._emptied(forget):
+                        break
             except OSError as error:
                 log.warning("blobs_left", folder=str(self.folder.path), error=str(error))
         if self._claim is not None:
             os.close(self._claim)
             self._claim = None
+
+    def _own(self, forget: bool) -> list[Path]:
+        """What goes with the folder. Nobody comes back to sweep what killed writers left."""
+        blobs = [self.folder.file(name) for name, _ in self._files()] if forget else []
+        return blobs + [file for file in private_files(self.folder.path) if forget or is_left(file)]
+
+    def _emptied(self, forget: bool) -> bool:
+        """Whether the folder is gone; False when somebody has begun to write there meanwhile."""
+        folder = self.folder.path
+        for file in (*self._own(forget), folder / PROOF, folder / LOCK):
+            file.unlink(missing_ok=True)
+        self.stock.close()
+        try:
+            folder.rmdir()
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY or not self._own(forget):
+                raise
+            return False
+        return True
 
     def references(self, body: bytes) -> Mapping[str, int]:
         """Name and size of every blob that a task's arguments refer to; InvalidInput when one cannot be."""
@@ -268,15 +285,21 @@ class BlobLedger:
         self._add(name, size, self._clock() + seconds)
 
     def hold_names(self, names: Iterable[str], seconds: float, may: Callable[[str, str], bool]) -> int:
-        """Longer, or no longer; `may` is asked with the name and the task whose result it is. How many there are."""
+        """Longer, or no longer; `may` is asked with the name and the task whose result it is. How many there are.
+
+        What is given up before any task named it is nobody's.
+        """
         count, until = 0, self._clock() + seconds
         for name in names:
+            check_name(name)
             blob = self._blobs.get(name) or (self._found(name) if seconds else None)
             if blob is not None and may(name, blob.task_id):
                 count += 1
                 blob.kept_until = until
                 if not seconds:
                     self._remove_if_free(name, blob, until)
+            elif blob is None and not seconds and self.folder.size(name) >= 0 and may(name, ""):
+                self.stock.add(self.folder.file(name), self.folder.size(name))
         return count
 
     def sweep(self) -> None:
@@ -333,7 +356,9 @@ class BlobLedger:
         for entry in os.scandir(self.folder.path):
             if MARK + entry.name not in self._blobs and (is_private(entry.name) or _is_blob(entry.name)):
                 try:
-                    if entry.stat(follow_symlinks=False).st_mtime < oldest:
+                    found = entry.stat(follow_symlinks=False)
+                    # Whoever waits with a task says now and then that its arrays are needed.
+                    if max(found.st_mtime, found.st_atime) < oldest:
                         Path(entry.path).unlink()
                         metrics.BLOBS_REMOVED.labels("untold").inc()
                 except FileNotFoundError:

@@ -31,6 +31,16 @@ def test_what_a_killed_scheduler_without_a_file_left_is_removed_by_the_next(plac
     os.close(alive)
 
 
+def test_a_folder_whose_lock_is_gone_is_removed_too_when_nobody_is_just_making_it(place: Path) -> None:
+    folders = [folder_of(BlobConfig(), StoreConfig(kind="memory")) for _ in range(2)]
+    for folder in folders:
+        folder.mkdir()
+        (folder / ".0123456789abcdef").touch()
+    os.utime(folders[0], (0, 0))
+    sweep(place)
+    assert list(place.iterdir()) == [folders[1]]
+
+
 def test_a_scheduler_with_a_file_finds_its_folder_again(place: Path) -> None:
     store = StoreConfig(path=place / "tasks.sqlite")
     assert folder_of(BlobConfig(), store) == folder_of(BlobConfig(), store)

@@ -113,6 +113,23 @@ def test_files_that_no_task_ever_named_go_after_the_retention(ledger: BlobLedger
     assert young.exists()
 
 
+def test_files_that_no_task_ever_named_go_when_their_writer_gives_them_up(ledger: BlobLedger) -> None:
+    mine, other = kept(ledger, 1), kept(ledger, 2, writer="n1")
+    names = [mine.name, other.name, name_of("c", "1", b"?")]
+    assert ledger.hold_names(names, 0, lambda name, task_id: name.startswith("blob:c")) == 0
+    assert (ledger.folder.size(mine.name), ledger.folder.size(other.name)) == (-1, 400)
+    with pytest.raises(InvalidInput):
+        ledger.hold_names(["blob:../../etc/passwd"], 0, lambda name, task_id: True)
+
+
+def test_files_that_somebody_needs_stay_although_no_task_has_named_them(ledger: BlobLedger, clock: HandClock) -> None:
+    name = kept(ledger, 1).name
+    os.utime(ledger.folder.file(name), (1.0, 1.0))
+    assert ledger.folder.touch(name)
+    assert swept(ledger, clock, 60) == 1
+    assert ledger.folder.file(name).stat().st_mtime == 1.0
+
+
 def test_files_that_are_no_blobs_are_left_to_whoever_chose_the_folder(ledger: BlobLedger, clock: HandClock) -> None:
     (ledger.folder.path / "notes.txt").write_text("mine")
     (ledger.folder.path / "old").mkdir()
@@ -258,6 +275,29 @@ def test_a_scheduler_whose_tasks_end_with_it_leaves_nothing_not_even_what_killed
     assert not ledger.folder.path.exists()
 
 
+def test_a_scheduler_whose_tasks_stay_leaves_no_folder_for_what_a_killed_writer_left(ledger: BlobLedger) -> None:
+    private_file(ledger.folder.path).write_bytes(b"half of a blob")
+    ledger.close(forget=False)
+    assert not ledger.folder.path.exists()
+
+
+@pytest.mark.parametrize("forget", [True, False])
+def test_a_folder_goes_although_somebody_writes_there_while_it_goes(
+    ledger: BlobLedger, forget: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rmdir, late = os.rmdir, list[Path]()
+
+    def racing(path: Path) -> None:
+        if len(late) < 3:
+            late.append(private_file(ledger.folder.path))
+            late[-1].write_bytes(b"half of a blob")
+        rmdir(path)
+
+    monkeypatch.setattr(os, "rmdir", racing)
+    ledger.close(forget=forget)
+    assert (len(late), ledger.folder.path.exists()) == (3, False)
+
+
 def test_only_who_sees_the_proof_shares_the_folder(ledger: BlobLedger) -> None:
     terms, blobs = ledger.terms("c"), Blobs()
     assert not blobs.share(terms.folder, "another", "c", 1, 100)
@@ -268,10 +308,11 @@ def test_only_who_sees_the_proof_shares_the_folder(ledger: BlobLedger) -> None:
     array = blobs.load(reference)
     assert array.tolist() == [0.0, 1.0, 2.0, 3.0]
     assert not array.flags.writeable
-    # What a task has as an argument and answers is not written again; a part of it is.
-    blobs.reuses = True
-    assert blobs.keep(array, "2") == reference
-    assert blobs.keep(array[:2], "2") != reference
+    # What a task was given and answers is not written again; a part of it is, and so is what an earlier task had.
+    assert blobs.keep(array, "2", [reference.name]) == reference
+    assert blobs.keep(array[:2], "2", [reference.name]) != reference
+    assert blobs.keep(array, "2", [name_of("c", "1", b"?")]) != reference
+    assert blobs.keep(array, "2") != reference
     assert blobs.kept({"x": [1, 2], "y": np.array(["text"])}, "3") == {"x": [1, 2], "y": np.array(["text"])}  # type: ignore[dict-item]
 
 
