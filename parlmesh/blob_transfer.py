@@ -122,6 +122,11 @@ class Exchange:
         if self._given_up and self._sending is None:
             self._sending = asyncio.get_running_loop().create_task(self._give_up())
 
+    async def given_up(self) -> None:
+        """Until there is an answer to all of it."""
+        while self._sending is not None:
+            await asyncio.wait([self._sending])
+
     async def close(self, names: Iterable[str]) -> None:
         """Gives up the last ones, and tells nothing more."""
         self._closed = True

@@ -18,7 +18,9 @@ from .references import Reference, check_name, in_life, name_of
 Tensors: TypeAlias = Mapping[str, Array | Reference]
 # Older releases look for another name: they lock nothing that they read, and are sent it as if from another host.
 PROOF = ".proof-2"
-# Beside the arrays that go inside a message.
+# Of the arrays inside one message. Schedulers take no larger task or result unless they are told to
+# (queue.max_payload_bytes), and what surrounds the arrays needs some of it.
+_MOST_INSIDE = (4 << 20) - (64 << 10)
 _RESERVE_BYTES = 4 << 10
 _NUMBERS = "biuf"
 
@@ -86,7 +88,7 @@ class Blobs:
             except FleetError as error:
                 # Where they cannot be kept they go inside the message, as long as they fit there.
                 inside += each.nbytes
-                if isinstance(error, InvalidInput) or inside > self.message_bytes - _RESERVE_BYTES:
+                if isinstance(error, InvalidInput) or inside > min(self.message_bytes - _RESERVE_BYTES, _MOST_INSIDE):
                     raise
                 kept[name] = each
         return kept

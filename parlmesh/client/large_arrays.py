@@ -10,14 +10,13 @@ from weakref import finalize
 
 from parlmesh.blob_transfer import Exchange
 from parlmesh.blobs import Reference
-from parlmesh.blobs.store import Tensors
-from parlmesh.errors import FailedPrecondition, FleetError, Unavailable
+from parlmesh.errors import FailedPrecondition, FleetError, ResourceExhausted, Unavailable
 from parlmesh.types import Array
 from parlmesh.v1 import task_pb2 as pb
 from parlmesh.wire.payloads import references_in
 
 from .blob_uses import BlobUses
-from .task_request import TaskRequest
+from .task_request import TaskRequest, references_of, written_for
 
 Numbered: TypeAlias = tuple[int, TaskRequest]
 T = TypeVar("T")
@@ -57,9 +56,11 @@ class Arrays:
     async def written(self, requests: Sequence[Numbered]) -> AsyncIterator[list[Numbered]]:
         """Many requests, their arrays written by a thread. The block submits them."""
         async with self._writing() as names:
-            written = await _by_a_thread(
-                lambda: [(index, self._written(request, names)) for index, request in requests]
-            )
+            try:
+                written = await _by_a_thread(lambda: [(index, self._written(each, names)) for index, each in requests])
+            except ResourceExhausted:
+                await self._room(names)
+                written = await _by_a_thread(lambda: [(index, self._tried(each, names)) for index, each in requests])
             self._check_open()
             yield written
 
@@ -68,10 +69,24 @@ class Arrays:
             return request
         try:
             tensors = self.exchange.blobs.kept(request.tensors, self._life)
+        except ResourceExhausted:
+            raise
         except FleetError:
             return request  # is refused when it is submitted, by name
         names |= written_for(request, references_of(tensors))
         return replace(request, tensors=tensors)
+
+    def _tried(self, request: TaskRequest, names: set[str]) -> TaskRequest:
+        try:
+            return self._written(request, names)
+        except ResourceExhausted:
+            return request
+
+    async def _room(self, names: set[str]) -> None:
+        """Waits for what is being given up, except these. The thread does not write meanwhile."""
+        free, self._free = self._free - names, self._free & names
+        self.exchange.give_up(name for name in free if name not in self.uses)
+        await self.exchange.given_up()
 
     @asynccontextmanager
     async def _writing(self) -> AsyncIterator[set[str]]:
@@ -107,7 +122,11 @@ class Arrays:
     async def put(self, array: Array) -> Reference:
         """Keeps an array on the fleet for as long as the reference is held."""
         async with self._writing() as names:
-            reference = await _by_a_thread(lambda: self._put(array, names))
+            try:
+                reference = await _by_a_thread(lambda: self._put(array, names))
+            except ResourceExhausted:
+                await self._room(names)
+                reference = await _by_a_thread(lambda: self._put(array, names))
             self._check_open()
             name = reference.name
             self.uses.puts[name] += 1
@@ -171,16 +190,6 @@ class Arrays:
     def _soon(self, call: Any, *arguments: Any) -> None:
         with suppress(RuntimeError):  # the loop has ended, and with it what it held
             self._loop.call_soon_threadsafe(call, *arguments)
-
-
-def references_of(tensors: Tensors) -> frozenset[str]:
-    """The names of the blobs among them."""
-    return frozenset(each.name for each in tensors.values() if isinstance(each, Reference))
-
-
-def written_for(request: TaskRequest, names: frozenset[str]) -> frozenset[str]:
-    """Those of the names that were not in the request: what is in it is somebody's who may still need it."""
-    return names - references_of(request.tensors)
 
 
 async def _by_a_thread(work: Callable[[], T]) -> T:

@@ -58,3 +58,13 @@ class TaskRequest:
     """Attempts after failures that may be retried; 0 = the scheduler's default."""
     task_id: str = ""
     """Submitting a known id again changes nothing, so repeating a submission is safe; empty = chosen for you."""
+
+
+def references_of(tensors: Mapping[str, Array | Reference]) -> frozenset[str]:
+    """The names of the blobs among them."""
+    return frozenset(each.name for each in tensors.values() if isinstance(each, Reference))
+
+
+def written_for(request: TaskRequest, names: frozenset[str]) -> frozenset[str]:
+    """Those of the names that were not in the request: what is in it is somebody's who may still need it."""
+    return names - references_of(request.tensors)

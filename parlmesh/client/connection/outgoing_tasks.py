@@ -12,9 +12,8 @@ from parlmesh.v1 import task_pb2 as pb
 from parlmesh.wire import payload_to_proto
 from parlmesh.wire.varint import SMALL, SMALL_NUMBERS, varint
 
-from ..large_arrays import written_for
 from ..outcomes import refused
-from ..task_request import Placement, Priority, TaskRequest
+from ..task_request import Placement, Priority, TaskRequest, written_for
 from .pending_outcomes import Pending, Sink
 from .retry import SchedulerCalls
 from .task_parcels import TASKS_PER_REQUEST, Parcel, wanted

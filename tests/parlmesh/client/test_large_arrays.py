@@ -303,6 +303,32 @@ async def test_what_is_written_when_nobody_wants_it_any_more_is_not_left_behind(
     assert files(scheduler) == []
 
 
+@pytest.mark.parametrize("written_by", ["put", "map"])
+async def test_what_is_being_given_up_makes_room_before_a_full_folder_is_told(
+    arrays: Arrays, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, written_by: str
+) -> None:
+    name = used(arrays, np.zeros(100), "one")
+    write, array = BlobFolder.write, np.arange(100.0)
+
+    def full(folder: BlobFolder, wanted: str, data: memoryview) -> None:
+        if not scheduler.given_up:
+            arrays._loop.call_soon_threadsafe(arrays.ended, "one", None)
+            raise OSError(28, "No space left on device")
+        write(folder, wanted, data)
+
+    monkeypatch.setattr(BlobFolder, "write", full)
+    if written_by == "put":
+        kept = (await arrays.put(array)).name
+    else:
+        async with arrays.written([(0, request(array))]) as ((_, ready),):
+            reference = ready.tensors["x"]
+            assert isinstance(reference, Reference)
+            kept = reference.name
+            arrays.use("two", [kept], ())
+    assert scheduler.given_up == [name]
+    assert scheduler.folder.size(kept) == array.nbytes
+
+
 async def test_a_full_folder_is_told_with_what_is_wanted_and_free_unless_the_message_has_room(
     arrays: Arrays, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,3 +349,7 @@ async def test_a_full_folder_is_told_with_what_is_wanted_and_free_unless_the_mes
         arrays.without(request(array))
     arrays.exchange.blobs.message_bytes = 20_000
     assert arrays.without(request(array))[0].tensors["x"] is array
+    # Also what a message would hold, and a scheduler would not take.
+    arrays.exchange.blobs.message_bytes = arrays.exchange.blobs.largest_bytes = 8 << 20
+    with pytest.raises(ResourceExhausted, match="of 4800000 bytes"):
+        arrays.without(request(np.zeros(600_000)))
