@@ -80,15 +80,19 @@ def payload_of(value: object, kind: str, blobs: Blobs = _NO_BLOBS, assignment: A
             retryable=False,
             reason=INVALID_RESULT,
         )
+    names: set[str] = set()
     try:
         if not tensors:
             return payload_to_proto(dict(parameters))
         given = frozenset(each.name for each in given_to(assignment))
-        return payload_to_proto(dict(parameters), blobs.kept(dict(tensors), f"{assignment.lease.lease_id:x}", given))
+        kept = blobs.kept(dict(tensors), f"{assignment.lease.lease_id:x}", given, names)
+        return payload_to_proto(dict(parameters), kept)
     except ResourceExhausted as error:
+        blobs.forget(names)
         text = f"the answer of handler {kind} cannot be kept: {error.message}"
         raise HandlerError(text, retryable=error.retry_after_seconds > 0, reason=error.reason) from error
     except Exception as error:
+        blobs.forget(names)
         text = f"the answer of handler {kind} cannot be sent: {sentence(error)}"
         raise HandlerError(text, retryable=False, reason=INVALID_RESULT) from error
 

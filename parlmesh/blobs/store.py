@@ -1,7 +1,7 @@
 """Blobs as one process of a fleet uses them: large arrays out, references in. Off until the scheduler says where."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import TypeAlias, TypeGuard
@@ -76,15 +76,29 @@ class Blobs:
         self.shared, self.writer = False, writer
         self.least_bytes, self.largest_bytes = (least_bytes or math.inf) if keeps else math.inf, largest_bytes
 
-    def kept(self, tensors: Mapping[str, Array | Reference], life: str, given: Collection[str] = ()) -> Tensors:
-        """Large arrays as references, their bytes in the folder; the others as they are. See `keep`."""
+    def kept(
+        self,
+        tensors: Mapping[str, Array | Reference],
+        life: str,
+        given: Collection[str] = (),
+        names: set[str] | None = None,
+    ) -> Tensors:
+        """Large arrays as references, their bytes in the folder; the others as they are. See `keep`.
+
+        The names of what is not `given` go into `names`, also when not all can be kept: then nobody needs them.
+        """
         if self.folder is None or not any(map(self._is_large, tensors.values())):
             return tensors
         kept: dict[str, Array | Reference] = {}
         inside = 0
         for name, each in tensors.items():
+            if not self._is_large(each):
+                kept[name] = each
+                continue
             try:
-                kept[name] = self.keep(each, life, given) if self._is_large(each) else each
+                kept[name] = reference = self.keep(each, life, given)
+                if names is not None and reference.name not in given:
+                    names.add(reference.name)
             except FleetError as error:
                 # Where they cannot be kept they go inside the message, as long as they fit there.
                 inside += each.nbytes
@@ -123,6 +137,12 @@ class Blobs:
             except OSError as error:
                 raise cannot_keep("an array", array.nbytes, self.folder.path, error) from error
         return Reference(name, array.dtype, array.shape)
+
+    def forget(self, names: Iterable[str]) -> None:
+        """What was kept, and nobody was told of."""
+        if self.folder is not None:
+            for name in names:
+                self.folder.remove(name)
 
     def load(self, reference: Reference) -> Array:
         """The array, mapped and read-only."""

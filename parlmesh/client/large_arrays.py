@@ -16,7 +16,7 @@ from parlmesh.v1 import task_pb2 as pb
 from parlmesh.wire.payloads import references_in
 
 from .blob_uses import BlobUses
-from .task_request import TaskRequest, references_of, written_for
+from .task_request import TaskRequest, references_of
 
 Numbered: TypeAlias = tuple[int, TaskRequest]
 T = TypeVar("T")
@@ -45,7 +45,12 @@ class Arrays:
         """The request with references in the place of large arrays, and the names of these. They are used, or given up,
         before anything else happens."""
         self._check_open()
-        tensors = self.exchange.blobs.kept(request.tensors, self._life)
+        names: set[str] = set()
+        try:
+            tensors = self.exchange.blobs.kept(request.tensors, self._life, names=names)
+        except FleetError:
+            self.give_up(names)
+            raise
         return request if tensors is request.tensors else replace(request, tensors=tensors), references_of(tensors)
 
     def use(self, task_id: str, names: Iterable[str], parents: Iterable[str]) -> None:
@@ -68,12 +73,11 @@ class Arrays:
         if not isinstance(request, TaskRequest) or not request.tensors:
             return request
         try:
-            tensors = self.exchange.blobs.kept(request.tensors, self._life)
+            tensors = self.exchange.blobs.kept(request.tensors, self._life, names=names)
         except ResourceExhausted:
             raise
         except FleetError:
             return request  # is refused when it is submitted, by name
-        names |= written_for(request, references_of(tensors))
         return replace(request, tensors=tensors)
 
     def _tried(self, request: TaskRequest, names: set[str]) -> TaskRequest:
@@ -97,10 +101,7 @@ class Arrays:
             async with self._pen:
                 yield names
         finally:
-            if self.exchange.blobs.folder is not None:
-                for name in names:
-                    if name not in self.uses:
-                        self.exchange.blobs.folder.remove(name)
+            self.exchange.blobs.forget(name for name in names if name not in self.uses)
             self.give_up(())
 
     def _check_open(self) -> None:

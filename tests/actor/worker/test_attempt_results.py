@@ -79,13 +79,18 @@ def test_an_answer_refers_to_arrays_that_its_own_task_was_given_alone(tmp_path: 
 def test_an_answer_for_which_there_is_no_room_may_be_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    write = BlobFolder.write
+
     def full(folder: BlobFolder, name: str, data: memoryview) -> None:
-        raise OSError(28, "No space left on device")
+        if any(tmp_path.iterdir()):
+            raise OSError(28, "No space left on device")
+        write(folder, name, data)
 
     monkeypatch.setattr(BlobFolder, "write", full)
     blobs = Blobs.of((str(tmp_path), "a1", "100", "10000", "0"))
     with pytest.raises(HandlerError, match=r"of 800 bytes cannot be kept in .* bytes are free there") as error:
-        payload_of(Result({}, {"x": np.arange(100.0)}), "k", blobs)
+        payload_of(Result({}, {"x": np.arange(99.0), "y": np.arange(100.0)}), "k", blobs)
+    assert not any(tmp_path.iterdir())
     assert (error.value.reason, error.value.retryable) == ("BLOB_FOLDER_FULL", True)
 
 
