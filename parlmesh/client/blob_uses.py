@@ -31,6 +31,8 @@ class BlobUses:
         # One blob may be the result of several tasks.
         self._results: Counter[str] = Counter()
         self._held: dict[str, frozenset[str]] = {}
+        # Tasks whose results are there for this client's objects alone; others may be read by other programs.
+        self._own: set[str] = set()
         # By task: how many unfinished ones get its result, and what is released once there is none.
         self._dependents: Counter[str] = Counter()
         self._later: dict[str, frozenset[str]] = {}
@@ -39,7 +41,9 @@ class BlobUses:
         return name in self.arguments or name in self.puts or name in self._results
 
     def __iter__(self) -> Iterator[str]:
-        return iter({*self.arguments, *self.puts, *self._results})
+        """What goes with this client."""
+        stay = {name for task_id, names in self._held.items() if task_id not in self._own for name in names}
+        return iter({*self.arguments, *self.puts, *self._results} - stay)
 
     def begin(self, task_id: str, names: Iterable[str], parents: Iterable[str]) -> None:
         """A task needs these blobs and the results of others. Of an id that is given twice, both count."""
@@ -61,13 +65,19 @@ class BlobUses:
                 free |= self.release(parent, self._later.pop(parent))
         return free
 
-    def hold(self, task_id: str, names: frozenset[str]) -> None:
-        """Somebody holds the result of a task."""
+    def hold(self, task_id: str, names: frozenset[str], *, own: bool = False) -> None:
+        """Somebody holds the result of a task; `own`: it goes with this client."""
+        if own:
+            self._own.add(task_id)
         if names and task_id not in self._held:
             self._held[task_id] = names
             self._results.update(names)
             if len(self._held) > _MOST_RESULTS:
-                _subtract(self._results, self._held.pop(next(iter(self._held))))
+                self._drop(next(iter(self._held)))
+
+    def _drop(self, task_id: str) -> None:
+        self._own.discard(task_id)
+        _subtract(self._results, self._held.pop(task_id, ()))
 
     def release(self, task_id: str, names: frozenset[str]) -> frozenset[str]:
         """Nobody holds it any more. The tasks that get it must have ended before: the scheduler may not know of them
@@ -75,7 +85,7 @@ class BlobUses:
         if task_id in self._dependents:
             self._later[task_id] = names
             return frozenset()
-        _subtract(self._results, self._held.pop(task_id, ()))
+        self._drop(task_id)
         return names
 
     def take_back(self, name: str) -> None:

@@ -173,7 +173,7 @@ class Arrays:
     def release_with(self, holder: Any, task_id: str, references: Sequence[Reference]) -> None:
         """The same once an object is gone: as long as it is there, its result may be an argument."""
         if names := frozenset(each.name for each in references):
-            self.uses.hold(task_id, names)
+            self.uses.hold(task_id, names, own=True)
             finalize(holder, self._soon, self._released, task_id, names).atexit = False
 
     def _released(self, task_id: str, names: frozenset[str]) -> None:

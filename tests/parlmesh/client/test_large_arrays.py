@@ -260,6 +260,22 @@ async def test_a_result_stays_until_the_tasks_that_get_it_have_ended_and_longer_
     assert list(arrays.uses) == []
 
 
+async def test_a_client_that_closes_gives_up_what_is_its_own_and_leaves_results_that_others_may_read(
+    arrays: Arrays, scheduler: Scheduler
+) -> None:
+    array = np.arange(100.0)
+    own, other = (Reference(f"blob:a1.{number}." + "0" * 32, array.dtype, array.shape) for number in range(2))
+    holder = Notes()
+    arrays.release_with(holder, "future", [own])
+    used(arrays, array, "echo")
+    arrays.ended("echo", outcome(other.name, array))
+    unfinished = used(arrays, array + 1, "unfinished")
+    await told(arrays)
+    scheduler.given_up.clear()
+    await arrays.close()
+    assert sorted(scheduler.given_up) == sorted([own.name, unfinished])
+
+
 class Slow:
     """Writing that takes as long as the test wants."""
 
