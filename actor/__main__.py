@@ -24,6 +24,7 @@ def main() -> int:
         os.environ.setdefault(name, "1")
 
     with kept_imports():
+        from parlmesh.heap import keep_freed_memory
         from parlmesh.rpc import run_service
         from parlmesh.telemetry import configure_logging
         from parlmesh.telemetry.phase_profiler import profiled
@@ -31,6 +32,7 @@ def main() -> int:
         from .profile_phases import PHASES
         from .serve import serve
 
+    keep_freed_memory()
     configure_logging(config.log, "actor")
     # A slot's thread that steps environments yields to the event loop within this time, so policies stay fresh.
     sys.setswitchinterval(_SWITCH_SECONDS)

@@ -31,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # Imported after parsing, so that --help is instant.
     with kept_imports():
+        from parlmesh.heap import keep_freed_memory
         from parlmesh.rpc import run_service
         from parlmesh.telemetry import configure_logging
         from parlmesh.telemetry.phase_profiler import profiled
@@ -38,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from .profile_phases import PHASES
         from .serve import serve
 
+    keep_freed_memory()
     configure_logging(config.log, "learner")
     with profiled(config.profile, PHASES):
         return run_service(lambda stop: serve(config, stop))

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from actor.config import LimitsConfig
 from actor.learner.trajectory_uploads import Uploads, upload_stream
 from actor.metrics import ActorMetrics
+from parlmesh.heap import keep_freed_memory
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import Collector
 from parlmesh.rpc import open_channel
@@ -102,5 +103,6 @@ if __name__ == "__main__":
     parser.add_argument("--environments", type=int, required=True)
     parser.add_argument("--trajectory-steps", type=int, required=True)
     given = parser.parse_args()
+    keep_freed_memory()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main(given.name, given.learner, given.bare, given.environments, given.trajectory_steps))

@@ -18,6 +18,7 @@ from learner.build import build_runs, build_services
 from learner.config import LearnerConfig, TrainingConfig
 from learner.runs.training_loop import TrainingRun
 from parlmesh.config import ListenConfig
+from parlmesh.heap import keep_freed_memory
 from parlmesh.rpc import open_channel
 from parlmesh.rpc.server import FleetServer
 
@@ -103,5 +104,6 @@ if __name__ == "__main__":
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--trajectory-steps", type=int, default=448)
     given = parser.parse_args()
+    keep_freed_memory()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         print(json.dumps(runner.run(measure(given.seconds, given.turns, given.trajectory_steps))))
