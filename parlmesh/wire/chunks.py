@@ -1,6 +1,6 @@
 """Messages that are one run of bytes, coded by hand because protobuf would copy every chunk once more."""
 
-from parlmesh.wire.varint import read_varint, varint
+from parlmesh.wire.fields import read_varint, varint
 
 UPDATE_DATA = b"\x1a"
 """Tag of SubmitUpdateRequest.data: field 3, a length and that many bytes."""

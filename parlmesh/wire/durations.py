@@ -1,6 +1,6 @@
 """google.protobuf.Duration written and read by hand: every task has two of them."""
 
-from .varint import LOW, SMALL, read_varint, varint
+from .fields import LOW, SMALL, read_varint, varint
 
 NANOSECONDS = 1_000_000_000
 

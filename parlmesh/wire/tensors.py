@@ -11,7 +11,7 @@ from parlmesh.blobs import Reference, check_name
 from parlmesh.errors import InvalidInput, ResourceExhausted
 from parlmesh.types import Array
 from parlmesh.v1 import tensor_pb2 as pb
-from parlmesh.wire.varint import read_varint, varint
+from parlmesh.wire.fields import field_head, take_out
 
 _DTYPES: Mapping[int, np.dtype] = {
     pb.DATA_TYPE_BOOL: np.dtype(np.bool_),
@@ -28,9 +28,11 @@ _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 _DATA = pb.Tensor.DESCRIPTOR.fields_by_name["data"].number
 _PADDING = pb.Tensor.DESCRIPTOR.fields_by_name["padding"].number
 _ALIGNMENT = 8
-# Protobuf's kinds of fields.
-_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _LONGEST_KEPT_HEAD = 512
+
+
+Layout = tuple[np.dtype, tuple[int, ...], int]
+"""Element type, shape and bytes of a tensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,51 +68,6 @@ def tensor_to_parts(field: int, name: str, array: Array, position: int) -> tuple
     if missing := -(position + len(head)) % _ALIGNMENT:
         head = _head(field, name, array.dtype, array.shape, flat.nbytes, missing)
     return head, flat.data
-
-
-def field_head(number: int, length: int) -> bytes:
-    """Tag and length of a length-delimited field, as protobuf writes them."""
-    return varint(number << 3 | 2) + varint(length)
-
-
-def take_out(message: bytes | memoryview, number: int) -> tuple[bytes, list[memoryview]]:
-    """The message without its length-delimited fields of this number, and those fields as views, so that large ones are
-    not copied when the rest is parsed."""
-    try:
-        return _divide(memoryview(message), number)
-    except ValueError:
-        raise InvalidInput(f"a message of {len(message)} bytes cannot be parsed", reason="MALFORMED_MESSAGE") from None
-
-
-def _divide(view: memoryview, number: int) -> tuple[bytes, list[memoryview]]:
-    end, position, start = len(view), 0, 0
-    kept: list[memoryview] = []
-    found: list[memoryview] = []
-    while position < end:
-        begin = position
-        tag, position = read_varint(view, position)
-        kind = tag & 7
-        if kind == _LENGTH:
-            length, position = read_varint(view, position)
-            if length > end - position:
-                raise ValueError("malformed")
-            if tag >> 3 == number:
-                kept.append(view[start:begin])
-                start = position + length
-                found.append(view[position:start])
-            position += length
-        elif kind == _VARINT:
-            _, position = read_varint(view, position)
-        elif kind == _FIXED64:
-            position += 8
-        elif kind == _FIXED32:
-            position += 4
-        else:
-            raise ValueError("malformed")
-    if position != end:
-        raise ValueError("malformed")
-    kept.append(view[start:])
-    return b"".join(kept), found
 
 
 # The columns of a run have the same names, types and shapes from trajectory to trajectory.
@@ -153,19 +110,22 @@ def reference_from_proto(tensor: pb.Tensor) -> Reference:
 def tensor_from_bytes(message: memoryview, limits: TensorLimits = DEFAULT_LIMITS) -> tuple[str, Array]:
     """Name and elements of a serialised tensor; the elements are not copied if they are aligned."""
     head, found = take_out(message, _DATA)
-    tensor = _kept_head(head) if len(head) <= _LONGEST_KEPT_HEAD else pb.Tensor.FromString(head)
-    if tensor.blob:
-        return tensor.name, tensor_from_proto(tensor, limits)
-    dtype, shape, expected = _layout(tensor, limits)
+    kept = len(head) <= _LONGEST_KEPT_HEAD
+    name, layout = (_kept_layout if kept else _layout_from_bytes)(head, limits)
     # If a field occurs several times, the last one counts.
     data = found[-1] if found else memoryview(b"")
-    return tensor.name, _elements(tensor.name, data, dtype, shape, expected)
+    return name, _elements(name, data, *layout)
 
 
-# The columns of a run have the same names, types and shapes from trajectory to trajectory. Kept heads never change.
-@lru_cache(maxsize=1024)
-def _kept_head(head: bytes) -> pb.Tensor:
-    return pb.Tensor.FromString(head)
+def _layout_from_bytes(head: bytes, limits: TensorLimits) -> tuple[str, Layout]:
+    tensor = pb.Tensor.FromString(head)
+    if tensor.blob:
+        raise _is_in_a_blob(tensor.name)
+    return tensor.name, _layout(tensor, limits)
+
+
+# The columns of a run have the same names, types and shapes from trajectory to trajectory.
+_kept_layout = lru_cache(maxsize=1024)(_layout_from_bytes)
 
 
 def tensor_from_proto(
@@ -174,12 +134,16 @@ def tensor_from_proto(
     """A read-only view of the message's bytes, or of a blob: copy what must outlive it."""
     if tensor.blob:
         if load is None:
-            text = f"tensor {tensor.name} is kept in a blob, and only arguments and results of tasks may be"
-            raise InvalidInput(text, reason="TENSOR_BLOB", tensor=tensor.name)
+            raise _is_in_a_blob(tensor.name)
         return load(reference_from_proto(tensor))
     dtype, shape, expected = _layout(tensor, limits)
     # Read once: the message makes another copy every time.
     return _elements(tensor.name, tensor.data, dtype, shape, expected)
+
+
+def _is_in_a_blob(name: str) -> InvalidInput:
+    text = f"tensor {name} is kept in a blob, and only arguments and results of tasks may be"
+    return InvalidInput(text, reason="TENSOR_BLOB", tensor=name)
 
 
 def _elements(name: str, data: bytes | memoryview, dtype: np.dtype, shape: tuple[int, ...], expected: int) -> Array:
@@ -196,7 +160,7 @@ def _elements(name: str, data: bytes | memoryview, dtype: np.dtype, shape: tuple
     return array
 
 
-def _layout(tensor: pb.Tensor, limits: TensorLimits) -> tuple[np.dtype, tuple[int, ...], int]:
+def _layout(tensor: pb.Tensor, limits: TensorLimits) -> Layout:
     """Element type, shape and bytes, before anything is allocated."""
     name = tensor.name
     if not name or len(name) > limits.max_name:

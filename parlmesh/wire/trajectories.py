@@ -10,11 +10,10 @@ from parlmesh.errors import InvalidInput, ResourceExhausted
 from parlmesh.types import Episode, EpisodeColumns, Fragment, Trajectory
 from parlmesh.v1 import experience_service_pb2 as pb
 
+from .fields import field_head, take_out
 from .tensors import (
     DEFAULT_LIMITS,
     TensorLimits,
-    field_head,
-    take_out,
     tensor_from_proto,
     tensor_to_parts,
     tensor_to_proto,

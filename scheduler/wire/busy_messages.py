@@ -17,7 +17,7 @@ from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
 from parlmesh.wire.durations import duration_bytes, short_seconds
-from parlmesh.wire.varint import SMALL, read_varint, varint
+from parlmesh.wire.fields import SMALL, read_varint, varint
 
 from ..core.submission_limits import check_size
 from ..core.task import ANYWHERE, NORMAL, SUCCEEDED, AttemptEnd, LeaseName, Task

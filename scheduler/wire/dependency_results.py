@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 
 from parlmesh.v1.fleet_service_pb2 import TaskInput
-from parlmesh.wire.tensors import field_head
-from parlmesh.wire.varint import varint
+from parlmesh.wire.fields import field_head, varint
 
 from ..core.task import SUCCEEDED, Task
 

@@ -10,7 +10,7 @@ from google.protobuf.duration_pb2 import Duration
 from parlmesh.errors import DeadlineExceeded, FleetError, InvalidInput
 from parlmesh.v1 import task_pb2 as pb
 from parlmesh.wire import payload_to_proto
-from parlmesh.wire.varint import SMALL, SMALL_NUMBERS, varint
+from parlmesh.wire.fields import SMALL, SMALL_NUMBERS, varint
 
 from ..outcomes import refused
 from ..task_request import Placement, Priority, TaskRequest, written_for

@@ -10,7 +10,7 @@ from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from parlmesh.errors import InvalidInput
-from parlmesh.wire.varint import read_varint
+from parlmesh.wire.fields import read_varint
 
 LOOKED_AT_BYTES = 256 * 1024
 MOST_ELEMENTS = 100_000

@@ -7,7 +7,7 @@ from parlmesh.v1 import experience_service_pb2 as experience_pb
 from parlmesh.v1 import federation_service_pb2, task_pb2, tensor_pb2
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 from parlmesh.v1 import scheduler_service_pb2 as scheduler_pb
-from parlmesh.wire.varint import varint
+from parlmesh.wire.fields import varint
 
 CONNECT = "/parlmesh.v1.FleetService/Connect"
 UPLOAD = "/parlmesh.v1.ExperienceService/UploadTrajectories"

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parlmesh.v1.fleet_service_pb2 import Lease
-from parlmesh.wire.varint import LOW, SMALL, SMALL_NUMBERS, read_varint, varint
+from parlmesh.wire.fields import LOW, SMALL, SMALL_NUMBERS, read_varint, varint
 
 
 def by_protobuf(number: int) -> bytes:
