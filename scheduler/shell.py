@@ -1,7 +1,7 @@
-"""The core's hands: gives it the time, performs its actions, and holds answers back until they are durable.
+"""The shell around the core: gives it the time, performs its actions, and holds answers back until they are durable.
 
-Everything here runs on one event loop, and nothing between a core call and its actions waits, so that the order of
-records, of assignments and of answers is the order of decisions.
+Everything here runs on one event loop, and nothing waits between a core call and its actions, so records, assignments
+and answers come in the order of the decisions.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ _BLOB = MARK.encode()
 
 
 class Shell:
-    """Owns the core; the servicers speak to it alone."""
+    """Owns the core; the servicers reach the core only through it."""
 
     def __init__(
         self,
@@ -55,13 +55,13 @@ class Shell:
         on_failure: Callable[[], None] = lambda: None,
         trusted: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`trusted` is whether no other scheduler can lead the same store."""
+        """`trusted` tells whether no other scheduler can lead the same store."""
         self.core = core
         self._trusted = trusted
         self._config = config
         self.now = clock
         self._wall_clock = wall_clock
-        # None: nothing is kept, so nobody waits.
+        # None = nothing is stored, so nobody waits.
         self._committer = committer
         self._memory_id = memory_id
         self.blobs = blobs
@@ -92,16 +92,16 @@ class Shell:
 
     @healthy.setter
     def healthy(self, healthy: bool) -> None:
-        # First attempts may begin while their lease is being written; not while it cannot be.
+        # First attempts may begin while their lease is being written, but not while the store cannot be written.
         self.core.life.first_leases_wait = not healthy
 
     @property
     def failure(self) -> BaseException | None:
-        """Why the core may no longer be trusted; it decides nothing from then on."""
+        """Why the core may no longer be trusted; after that it decides nothing."""
         return self._decision.failure
 
     def fail(self, error: BaseException) -> None:
-        """Nothing more is decided or told; `run` ends with an error."""
+        """Stops all decisions and answers; `run` ends with an error."""
         self._decision.fail(error)
 
     def next_session(self) -> int:
@@ -109,14 +109,14 @@ class Shell:
         return next(self._sessions)
 
     async def submit(self, tasks: Sequence[Task], owner: str = "", writer: str = "") -> list[str]:
-        """The ids, once the tasks are durable."""
+        """Returns the ids once the tasks are durable."""
         task_ids = self.accept(tasks, owner, writer)
         await self.committed()
         return task_ids
 
     def accept(self, tasks: Sequence[Task], owner: str = "", writer: str = "") -> list[str]:
-        """The ids; nobody may be told of them before `after_commit`. The tasks count against what `owner` may have, and
-        refer to blobs of `writer` alone, if there is one."""
+        """Returns the ids, which nobody may be told before `after_commit`. The tasks count against the allowance of
+        `owner` and may refer only to blobs of `writer`, if given."""
         self._refuse_when_stopping()
         if not self.healthy:
             raise Unavailable("the store cannot be written at present; try again", reason="STORE_FAILING")
@@ -138,7 +138,7 @@ class Shell:
 
     @contextmanager
     def receipts(self) -> Iterator[Outbox]:
-        """What a stream of submissions is told."""
+        """The outbox of a stream of submissions."""
         self._refuse_when_stopping()
         outbox = Outbox()
         self._receipts.add(outbox)
@@ -148,7 +148,7 @@ class Shell:
             self._receipts.discard(outbox)
 
     def stream_terms(self, writer: str) -> bytes:
-        """What a client that follows its tasks is told, as part of a SubmitTaskStreamResponse."""
+        """The terms for a client that follows its tasks, as part of a SubmitTaskStreamResponse."""
         return messages.stream_terms_to_bytes(
             self._memory_id,
             self.core.life.retention.remembers(self.now()),
@@ -219,7 +219,7 @@ class Shell:
         return outbox
 
     def receive(self, session: int, data: bytes) -> None:
-        """One encoded ConnectRequest of a connected actor."""
+        """Takes one encoded ConnectRequest of a connected actor."""
         request = fleet_pb.ConnectRequest.FromString(data)
         heartbeat = request.heartbeat if request.HasField("heartbeat") else None
         if heartbeat is not None:
@@ -252,11 +252,11 @@ class Shell:
             self.after_commit(partial(outbox.put_patiently, busy_messages.acknowledged(leases)))
         actor = self.core.sessions.by_number.get(session)
         if outbox is not None and actor is not None and (actor.draining or not actor.credits):
-            # It waits for acknowledgements: to leave, or to take more.
+            # The actor waits for acknowledgements before it leaves or takes more.
             self.after_commit(outbox.ready.set)
 
     def strike(self, session: int, error: FleetError) -> None:
-        """A message of this stream was refused."""
+        """Counts a refused message against the node of this stream."""
         with self._decision:
             self.core.strike(session, error.message, self.now())
             self._perform()
@@ -283,7 +283,7 @@ class Shell:
         watch = Watch({task.task_id for task in tasks}, "" if tasks else submitter)
         self._watchers.add(watch, [task.task_id for task in tasks if not task.final])
         try:
-            # Their ends may be decided and not durable yet.
+            # Their ends may be decided but not yet durable.
             early = [task.task_id for task in tasks if task.final]
             self.after_commit(partial(watch.give_early, early, self.core.life.tasks.get))
             yield watch
@@ -320,14 +320,14 @@ class Shell:
         self._watchers.close(error)
 
     def _perform(self) -> None:
-        """Records first: whatever fails here leaves the core ahead of the journal, see Decisions."""
+        """Performs the core's actions, records first. A failure leaves the core ahead of the journal: see Decisions."""
         if failpoints.armed:
             failpoints.hit(failpoints.AFTER_DECISION)
         try:
             for action in self.core.take_actions():
                 self._perform_one(action)
         except FleetError as error:
-            # No refusal: the core has changed.
+            # Not a refusal: the core has changed.
             raise RuntimeError(f"an action could not be performed: {error.message}") from error
         if self.core.next_ending < self._alarm_time:
             self._set_alarm(self.core.next_ending)
@@ -366,7 +366,7 @@ class Shell:
         return self.blobs.checked(ends, writer_of("a", actor.node_id), partial(is_given, self.core))
 
     def after_commit(self, release: Callable[[], None]) -> None:
-        """Calls `release` once all that was decided so far is durable, in the order of the calls."""
+        """Calls `release` once everything decided so far is durable, in the order of the calls."""
         self._decision.check()
         if self._committer is None:
             release()
@@ -374,7 +374,7 @@ class Shell:
             self._committer.after_commit(release)
 
     async def committed(self) -> None:
-        """Waits until all that was decided is durable; nobody is told of what a crash could undo."""
+        """Waits until everything decided so far is durable; nobody is told what a crash could undo."""
         self._decision.check()
         if self._committer is not None:
             await self._committer.committed()

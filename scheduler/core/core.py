@@ -1,7 +1,7 @@
 """The scheduler's core: a state machine without I/O, clock, threads or messages.
 
 Each method is one event. It changes the state, or raises a FleetError and changes nothing; what must be done outside
-is collected and given out by `take_actions`. `now` is monotonic and the scheduler's own: no other clock decides.
+is collected for `take_actions`. `now` is the scheduler's own monotonic clock: no other clock decides.
 """
 
 import os
@@ -26,9 +26,9 @@ from .rebalancing import rebalance
 from .task import AttemptEnd, Failure, LeaseLike, Task, TaskState
 
 TRIM_SECONDS = 10.0
-# Tasks that end for one reason in one event, some 10 µs each; the others follow with the next.
+# Most tasks that one event ends for one cause, at about 10 µs each; later events end the rest.
 MOST_ENDED_AT_ONCE = 5000
-# Into how many parts per actor a large number of ready tasks is divided.
+# Parts per actor into which many ready tasks are divided.
 PARTS = 4
 
 
@@ -44,17 +44,17 @@ class Core:
         lease_floor: int = 0,
         rng: random.Random | None = None,
     ) -> None:
-        """`rng` spreads load and back-offs and, where it is given, also stands in for the entropy of lease ids."""
+        """`rng` spreads load and back-offs; if given, it also replaces the entropy of lease ids."""
         self.config = config
         entropy = os.urandom if rng is None else rng.randbytes
         self.life = Lifecycle(config, rng or random.Random(), now, wall_time, lease_floor, entropy)  # noqa: S311
         self.sessions = Sessions(self.life)
-        # Tasks that ended and that nobody has been told of yet: until then they are not forgotten.
+        # Ended tasks that have not been announced yet; they must not be forgotten before that.
         self._unannounced = 0
         self.begin_term(now, wall_time, lease_floor)
 
     def begin_term(self, now: float, wall_time: float, lease_floor: int) -> None:
-        """From now on it leads; its tables may have been filled before."""
+        """Starts to lead; the tables may have been filled before."""
         life = self.life
         life.wall_offset, life.last_lease, life.statistics.start = wall_time - now, lease_floor, now
         # The floor differs at every start, so ids never repeat.
@@ -65,9 +65,9 @@ class Core:
         self._next_rebalance = now + self.config.dispatch.rebalance_seconds
 
     def recover(self, batches: Iterable[bytes], now: float, warm: Compactor | None = None) -> UnreadableRecords:
-        """Rebuilds the state from a journal, before any other event; what could not be read.
+        """Rebuilds the state from a journal, before any other event, and returns what could not be read.
 
-        `warm` has read what came before the batches.
+        `warm` has read what comes before the batches.
         """
         recovery = Recovery(self.life, now)
         unreadable = recovery.recover(batches, warm)
@@ -75,14 +75,14 @@ class Core:
         return unreadable
 
     def restore(self, standings: Iterable[Standing], now: float) -> None:
-        """What a journal says of nodes that answered badly."""
+        """Restores the strikes and quarantines of nodes from a journal."""
         for standing in standings:
             self.sessions.quarantine.restore(standing, now)
 
     def submit(self, tasks: Sequence[Task], now: float, owner: str = "") -> list[str]:
-        """Accepts every task or none; the ids in order. Tasks without an id get one, known ids change nothing.
+        """Accepts every task or none; returns the ids in order. Tasks without an id get one, known ids change nothing.
 
-        New ones count against the allowance of `owner`, if there is one.
+        New tasks count against the allowance of `owner`, if given.
         """
         life = self.life
         submission_limits.check_size(len(tasks))
@@ -100,7 +100,7 @@ class Core:
         return [task.task_id for task in tasks]
 
     def cancel(self, task_ids: Sequence[str], now: float) -> list[str]:
-        """Ends what is unfinished; the ids it ended. Unknown ids refuse the whole request."""
+        """Ends the unfinished tasks and returns their ids. One unknown id refuses the whole request."""
         limits.TASK_IDS.check(len(task_ids), "the request")
         tasks = [self.task(task_id) for task_id in dict.fromkeys(task_ids)]
         cancelled = []
@@ -115,13 +115,13 @@ class Core:
         return cancelled
 
     def connect(self, hello: Hello, now: float) -> None:
-        """A new stream of an actor; the leases it names and still holds are kept."""
+        """Opens a stream of an actor, which keeps the leases that it names and still holds."""
         self.life.decided.said += self.sessions.connect(hello, now)
         self._resize_shares()
         self._dispatch(now)
 
     def disconnect(self, session: int, now: float) -> None:
-        """A stream ended. Its leases wait for the actor's return unless it left in peace."""
+        """Ends a stream. Its leases wait for the actor to come back, unless it left in peace."""
         self.sessions.disconnect(session, now)
         self._resize_shares()
         self._dispatch(now)
@@ -138,8 +138,8 @@ class Core:
         policy_version: int = 0,
         leaving: bool = False,
     ) -> None:
-        """One message of an actor. Every result in it is recorded or refused for good, and so may be acknowledged
-        once what `take_actions` asks to persist is durable. `slotless`: leases of the heartbeat that run in no slot."""
+        """Takes one message of an actor. Every result in it is recorded or refused for good, so it may be acknowledged
+        once the records from `take_actions` are durable. `slotless`: leases of the heartbeat that run in no slot."""
         actor = self.sessions.by_number.get(session)
         if actor is None:
             return
@@ -158,14 +158,14 @@ class Core:
         self._dispatch(now)
 
     def standing(self, session: int, tasks: Sequence[Task], lease_ids: Sequence[int]) -> list[Task]:
-        """Those of an assignment whose leases still stand, at the moment it is sent; the stream's credits for the
-        others are given back, because its actor never hears of them."""
+        """Returns the tasks of an assignment whose leases still stand when it is sent. Gives back the stream's credits
+        for the others, because the actor never hears of them."""
         actor = self.sessions.by_number.get(session)
         if actor is None or actor.session != session:
             return []
         found = [
             task
-            for task, lease_id in zip(tasks, lease_ids)  # noqa: B905 - of the same length, and busy
+            for task, lease_id in zip(tasks, lease_ids)  # noqa: B905 - same length, hot path
             if task.lease_id == lease_id and task.actor is actor
         ]
         if len(found) < len(tasks):
@@ -174,23 +174,23 @@ class Core:
         return found
 
     def begin(self, session: int, tasks: Sequence[Task], lease_ids: Sequence[int], now: float) -> None:
-        """An assignment that waited for its commit is on its way: its leases run from now on. However long the store
-        took, the actor has their whole time."""
+        """Starts the leases of an assignment that waited for its commit and is sent now. However long the store took,
+        the actor has their full time."""
         actor = self.sessions.by_number.get(session)
         if actor is None or actor.session != session:
             return
         for task, lease_id in zip(tasks, lease_ids, strict=True):
             if task.lease_id == lease_id and task.actor is actor:
                 task.expires_at = now + self.config.leases.duration_seconds
-                # Behind those that were sent meanwhile: its actor begins them first.
+                # Moved behind leases that were sent meanwhile: the actor begins those first.
                 actor.leases[lease_id] = actor.leases.pop(lease_id)
 
     def announced(self, count: int) -> None:
-        """So many tasks of a Notify have been told of, and may be forgotten when their time comes."""
+        """Counts tasks of a Notify that were announced and may now be forgotten when due."""
         self._unannounced -= count
 
     def strike(self, session: int, reason: str, now: float) -> None:
-        """A message of an actor could not be taken as it was."""
+        """Strikes the node of an actor whose message was refused."""
         actor = self.sessions.by_number.get(session)
         if actor is not None:
             self.sessions.quarantine.strike(actor.node_id, reason, now)
@@ -199,7 +199,7 @@ class Core:
     def judge(
         self, actor_ids: Sequence[str], node_ids: Sequence[str], command: ActorCommand, reason: str, now: float
     ) -> list[Actor]:
-        """QUARANTINE or STRIKE for the nodes of these actors and these nodes; all their actors."""
+        """Quarantines or strikes these nodes and the nodes of these actors; returns all their actors."""
         if not reason:
             raise InvalidInput(
                 f"{command.name} has no reason; it is shown when the actors are listed", reason="NO_REASON"
@@ -222,7 +222,7 @@ class Core:
     def command(
         self, actor_ids: Sequence[str], command: ActorCommand, now: float, node_ids: Sequence[str] = ()
     ) -> list[Actor]:
-        """Commands every named actor, and all of the named nodes, or none; the actors."""
+        """Commands every named actor and all actors of the named nodes, or none; returns them."""
         roster = self.life.roster
         actors = roster.named(actor_ids, len(node_ids))
         if node_ids:
@@ -236,13 +236,13 @@ class Core:
         return actors
 
     def rebalance(self, now: float) -> int:
-        """Takes back what has not started from actors that are slow, full, paused or leaving; how many moved."""
+        """Moves tasks that have not started away from slow, full, paused or leaving actors; returns how many moved."""
         moved = rebalance(self.life, self.sessions.unsettled, now, 0.0)
         self._dispatch(now)
         return moved
 
     def tick(self, now: float, wall_time: float) -> None:
-        """Time has passed: back-offs end, leases expire, the old is forgotten."""
+        """Lets time pass: back-offs end, leases expire, old tasks are forgotten."""
         life = self.life
         life.wall_offset = wall_time - now
         self.sessions.forgive_stall(now - self._last_tick, now)
@@ -252,7 +252,7 @@ class Core:
         self.sessions.expire(now)
         self.sessions.follow_policy(now)
         self._foresee(now)
-        # A parent is known as failed as long as one of its children waits for its end.
+        # Nothing is forgotten while children of failed parents wait to be ended: their parents must stay known.
         gone = [] if life.doomed else life.retention.excess(now, self._unannounced + len(life.decided.finished))
         if gone:
             life.forget(gone)
@@ -273,17 +273,17 @@ class Core:
         return self.life.endings.next_time
 
     def foresee(self, now: float) -> None:
-        """Tasks are about to end: their actors get the next ones, so that no slot waits for a round trip."""
+        """Gives actors whose tasks are about to end the next ones, so that no slot waits for a round trip."""
         self._foresee(now)
         self._dispatch(now)
 
     @property
     def undelivered(self) -> bool:
-        """Whether something was decided that `take_actions` has not given out."""
+        """Whether something was decided that `take_actions` has not returned."""
         return self.life.decided.for_journal or bool(self.life.decided.said)
 
     def take_actions(self) -> list[Action]:
-        """What the last event asks for, in the order in which it is to be performed; to be taken after each."""
+        """Returns what the last event asks for, in the order to perform it; call it after every event."""
         decided = self.life.decided
         actions: list[Action] = []
         if decided.for_journal:
@@ -322,7 +322,7 @@ class Core:
         )
 
     def _resize_shares(self) -> None:
-        """The fleet may have other slots than before the event."""
+        """Adapts the shares to the fleet's slots, which the event may have changed."""
         self.life.fresh.update(dict.fromkeys(self.life.queue.resize(self.life.fleet.slots)))
 
     def _new_id(self) -> str:
@@ -339,7 +339,7 @@ class Core:
         self.life.finish(task, TaskState.FAILED, now, failure)
 
     def _dispatch(self, now: float) -> None:
-        """Follows every event: brings ready tasks and actors with room together until there is no pair left."""
+        """Runs after every event: pairs ready tasks with actors that have room until no pair is left."""
         self._last_dispatch = now
         if self.life.doomed:
             self.life.end_doomed(now, MOST_ENDED_AT_ONCE)
@@ -355,7 +355,7 @@ class Core:
             self._fill(actor, now)
 
     def _fill(self, actor: Actor, now: float) -> None:
-        """Gives an actor what it has room for."""
+        """Gives an actor the tasks it has room for."""
         life = self.life
         if life.queue.ready and (room := actor.room) > 0:
             tasks = life.queue.take(actor.classes, room)
@@ -371,19 +371,19 @@ class Core:
                 actor = life.fleet.choose(task_class)
                 if actor is None:
                     break
-                # Scarce tasks are spread one by one; of plenty an actor gets a part at once. Free slots come first.
+                # A few tasks are spread one by one; of many, an actor gets a part at once. Free slots come first.
                 free = actor.slots - len(actor.leases)
                 part = 1 + task_class.ready // (PARTS * len(self.sessions.by_number))
                 tasks = life.queue.take(actor.classes, min(part, actor.room, free if free > 0 else part))
                 if not tasks:
-                    # All that is left is of namespaces that hold their share.
+                    # All tasks left belong to namespaces that hold their full share.
                     break
                 life.grant(tasks, actor, now)
                 life.fleet.settle(actor)
         life.fresh.clear()
 
     def _foresee(self, now: float) -> None:
-        """Counts the slots as free whose tasks are about to end."""
+        """Treats slots as free when their tasks are about to end."""
         for lease_id, actor in self.life.endings.take_due(now):
             if lease_id in actor.leases:
                 actor.ending.add(lease_id)

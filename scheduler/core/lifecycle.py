@@ -1,6 +1,6 @@
 """The transitions of a task's life, each with its counters, its journal record and its effect on others.
 
-Everything that changes a task's state goes through here. Decides nothing about who may cause a transition.
+Every change of a task's state happens here. Nothing here decides who may cause one.
 """
 
 import random
@@ -63,22 +63,22 @@ class Lifecycle:
         self.trace = Trace(config.retention.trace_events)
         self.roster = Roster(self.fleet, self.decided, config.retention.kind_seconds)
         self.allowances = Allowances(config.security.quotas)
-        # What the clock on the wall shows, for people; it may jump.
+        # Wall clock minus `now`, for people; it may jump.
         self.wall_offset = wall_time - now
-        # The journal's own clock: it goes on where the last start left it.
+        # Journal clock minus `now`; that clock goes on where the last start left it.
         self.journal_offset = wall_time - now
         self.next_number = 1
         self.last_lease = lease_floor
-        # Whether first leases wait for their commit as well: while the store cannot be written.
+        # Whether first leases wait for their commit too; set while the store cannot be written.
         self.first_leases_wait = False
         self._leaps = Leaps(entropy)
-        # Classes that gained a ready task: their idle actors must be looked for.
+        # Classes that gained ready tasks, for which actors must be found.
         self.fresh: dict[TaskClass, None] = {}
-        # Tasks that end with a parent that did not succeed, and why.
+        # Tasks to end because a parent did not succeed, and why.
         self.doomed: deque[tuple[Task, Failure]] = deque()
 
     def admit(self, tasks: Iterable[Task], now: float) -> None:
-        """Enters new tasks: each is ready, waits for others, or ends with a parent that failed."""
+        """Enters new tasks: each becomes ready, waits for its parents, or ends because a parent failed."""
         number = first = self.next_number
         ready: list[Task] = []
         dependent: list[Task] = []
@@ -99,7 +99,7 @@ class Lifecycle:
         self.tasks[task.task_id] = task
         task_class = None
         if len(task.body) <= SMALL_BODY_BYTES:
-            # As most are: one step less for every task.
+            # Most tasks are small; this saves them a step.
             task_class = self.queue.task_class(task.kind, task.placement)
         task.task_class = task_class = task_class or self._class_of(task)
         task_class.unfinished += 1
@@ -107,10 +107,10 @@ class Lifecycle:
         self.statistics.unfinished_bytes += len(task.body)
 
     def enter_all(self, tasks: Sequence[Task]) -> None:
-        """Tasks of a journal that are in `tasks` already."""
+        """Enters tasks of a journal that are in `self.tasks` already."""
         last: Task | None = None
         for task in tasks:
-            # Neighbours are mostly of one kind and size, and share its string.
+            # Neighbours mostly have the same kind, placement and size, and so the same class.
             if (
                 last is None
                 or task.kind is not last.kind
@@ -143,7 +143,7 @@ class Lifecycle:
             self.make_ready([task], now)
 
     def make_ready(self, tasks: Sequence[Task], now: float) -> None:
-        """Queues tasks that wait for nothing but a slot. All come from one state."""
+        """Queues tasks that wait only for a slot. All must be in the same state."""
         if not tasks:
             return
         by_state = self.statistics.by_state
@@ -195,14 +195,14 @@ class Lifecycle:
             self.decided.assigned.setdefault(actor, []).extend(tasks)
 
     def withdraw(self, task: Task) -> None:
-        """Out of the queue again, before anybody has it."""
+        """Takes a task out of the queue before any actor has it."""
         if task.state is QUEUED:
             # The queue tells live entries by the state.
             self._move(task, WAITING)
             self.queue.discard(task)
 
     def reclaim(self, task: Task, actor: Actor, now: float) -> None:
-        """Gives a lease that was lost back to its actor; nobody else has had the task since."""
+        """Gives a lost lease back to its actor; no other actor has had the task since."""
         self.withdraw(task)
         self._move(task, RUNNING)
         task.losses -= 1
@@ -218,7 +218,7 @@ class Lifecycle:
         self.queue.hold(task)
 
     def hold(self, task: Task, actor: Actor, now: float) -> None:
-        """Keeps a lease that a journal speaks of, until its actor comes back or does not."""
+        """Keeps a lease from a journal until its actor comes back or the lease expires."""
         self._move(task, RUNNING)
         task.lease_time = now
         task.started_at = 0.0
@@ -233,7 +233,7 @@ class Lifecycle:
         self.make_ready([task], now)
 
     def lose(self, task: Task, now: float) -> None:
-        """The actor of a running task is gone or silent. Its result still counts if it comes before the next lease."""
+        """Ends the lease of a gone or silent actor. Its result still counts if it comes before the next lease."""
         actor_id = task.actor_id
         self._unlease(task)
         task.losses += 1
@@ -247,8 +247,8 @@ class Lifecycle:
         self.make_ready([task], now)
 
     def end_attempts(self, sender: Actor, results: Sequence[AttemptEnd], now: float) -> list[str]:
-        """Ends the attempts that an actor reports; what is stale or false is counted, and nothing else. Answers what
-        the actor must not have said."""
+        """Ends the attempts that an actor reports; stale or false reports are only counted. Returns what an honest
+        actor would not have said."""
         tasks, statistics = self.tasks, self.statistics
         plain: list[Task] = []
         runs: defaultdict[str, list[float]] = defaultdict(list)
@@ -277,7 +277,7 @@ class Lifecycle:
             if failure is NO_RESULT:
                 bad.append(f'actor "{sender.actor_id}" sent neither a result nor a failure of task "{task_id}"')
             if failure is None and task.actor is not None and task.children is None:
-                # By far the most frequent end, of a lease that the sender has: counted for all of them at once.
+                # By far the most frequent end: success under a lease that the sender holds. These are counted together.
                 del sender.leases[lease_id]
                 sender.ending.discard(lease_id)
                 task.actor = None
@@ -303,7 +303,7 @@ class Lifecycle:
         return bad
 
     def fail_attempt(self, task: Task, failure: Failure, now: float) -> None:
-        """An attempt ended badly: the task waits for the next one, or fails."""
+        """Ends a failed attempt: the task waits for the next one, or fails."""
         self._leave(task)
         task.lease_id = NO_LEASE
         task.failures += 1
@@ -329,7 +329,7 @@ class Lifecycle:
             self.make_ready(dependencies.release(task), now)
 
     def _count_succeeded(self, tasks: list[Task], now: float) -> None:
-        """Counts running tasks that have succeeded and for which no other waits."""
+        """Counts running tasks that have succeeded and have no dependents."""
         statistics, count = self.statistics, len(tasks)
         statistics.by_state[RUNNING] -= count
         statistics.by_state[SUCCEEDED] += count
@@ -347,7 +347,7 @@ class Lifecycle:
         self.decided.finished += tasks
 
     def finish(self, task: Task, state: TaskState, now: float, failure: Failure) -> None:
-        """Ends a task that did not succeed; what depends on it ends with `end_doomed`."""
+        """Ends a task that did not succeed; tasks that depend on it end with `end_doomed`."""
         if task.final:
             return
         self._leave(task)
@@ -358,8 +358,8 @@ class Lifecycle:
             self.doomed.extend((child, why) for child in children)
 
     def end_doomed(self, now: float, most: int) -> None:
-        """Ends tasks whose parents failed, and those that depend on them in turn, so many at a time: one call may end
-        hundreds of thousands, and everybody else would wait for them."""
+        """Ends tasks whose parents failed, and their dependents in turn, up to `most` per call: there may be hundreds
+        of thousands, and everybody else would wait for them."""
         while self.doomed and most:
             task, failure = self.doomed.popleft()
             if not task.final:
@@ -374,7 +374,7 @@ class Lifecycle:
         for task in tasks:
             del self.tasks[task.task_id]
             if type(task) is Task:
-                # A reader that has not taken the outcome yet keeps the task, and needs no more than that of it.
+                # A reader that has not taken the outcome yet keeps the task, but does not need its body.
                 task.body = b""
         self.statistics.forgotten += len(tasks)
         self.decided.forgotten += len(tasks)
@@ -390,7 +390,7 @@ class Lifecycle:
         self.decided.finished.append(task)
 
     def _move(self, task: Task, state: TaskState) -> None:
-        """One task at a time; `make_ready`, `grant` and `end_attempts` do the same for many."""
+        """Moves one task; `make_ready`, `grant` and `end_attempts` do the same for many."""
         by_state = self.statistics.by_state
         by_state[task.state] -= 1
         by_state[state] += 1
@@ -401,7 +401,7 @@ class Lifecycle:
         self.decided.returned.append(Returned(*numbers, now + self.journal_offset))
 
     def _leave(self, task: Task) -> None:
-        """Out of the queue or off its actor, wherever it is."""
+        """Takes a task out of the queue or off its actor, wherever it is."""
         if task.actor is not None:
             self._unlease(task)
         else:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from .task import Task
 from .task_class import TaskClass
 
-# Faster handlers than this are not told apart; it bounds how deep an actor is filled.
+# Handlers faster than this are treated alike, which bounds how many tasks an actor holds.
 SHORTEST_RUN_SECONDS = 20e-6
 SMOOTHING = 0.1
 
@@ -40,18 +40,18 @@ class ActorCommand(IntEnum):
     STRIKE = 6
 
 
-# So much larger than its payload an assignment is at most: its lease, and what surrounds them.
+# Most bytes that an assignment adds to its payload: its lease and the framing.
 ASSIGNMENT_BYTES = 2048
 # Every actor takes messages of twice this size.
 _SMALL_BYTES = 32 << 10
-# Such an assignment any actor can take.
+# Any actor can take an assignment with a body of this size.
 SMALL_BODY_BYTES = _SMALL_BYTES - ASSIGNMENT_BYTES
-# The limit of an actor that names none: releases that do not name one take this much.
+# The limit of an actor that names none: releases that do not name one accept this much.
 UNTOLD_MESSAGE_BYTES = 8 << 20
 
 
 def message_bytes(body: bytes) -> int:
-    """What an actor must take in one message to be given this assignment, rounded up so that classes are few."""
+    """Bytes that an actor must accept in one message to get this assignment, rounded up to keep classes few."""
     needed = len(body) + ASSIGNMENT_BYTES
     if needed <= _SMALL_BYTES:
         return 0
@@ -104,7 +104,7 @@ class Actor:
 
     def __init__(self, actor_id: str, node_id: str = "", since: float = 0.0) -> None:
         self.actor_id = actor_id
-        # Leases before that were another's who had the same id.
+        # Earlier leases belong to another actor that had the same id.
         self.since = since
         self.node_id = node_id
         # -1 until it has introduced itself.
@@ -123,32 +123,32 @@ class Actor:
         self.session = 0
         self.paused = False
         self.draining = False
-        # As its whole node.
+        # Together with its whole node.
         self.quarantined = False
         # Connected, but its heartbeats stopped.
         self.silent = False
         self.lost_at = 0.0
-        # Until then its leases wait for it, when it is away.
+        # While it is disconnected, its leases wait for it until this time.
         self.kept_until = 0.0
         self.last_seen = 0.0
-        # Leases that it named and never had, as far as they were answered, and until when they are counted together.
+        # Unknown leases that it named and that were answered, and when counting them starts again.
         self.revocations = 0
         self.revocations_until = 0.0
         self.scan_at = 0.0
         self.credits = 0
-        # By lease id, oldest first: the first `slots` of them are taken to be running.
+        # By lease id, oldest first; the first `slots` of them are assumed to be running.
         self.leases: dict[int, Task] = {}
-        # Those of them that its last heartbeat named, and that need a slot: it had them then, and they had not ended.
+        # Leases that its last heartbeat named and that need a slot: they had not ended then.
         self.named: set[int] = set()
-        # Those that should end any moment: for each it may hold another task.
+        # Leases that should end any moment; for each it may hold another task.
         self.ending: set[int] = set()
         self.completed = 0
         self.failed = 0
         self.policy_version = 0
-        # Mean seconds of its runs, 0 until measured; and the same relative to the fleet's mean for each kind.
+        # Mean seconds of its runs, 0 until measured, and how slow they are relative to the fleet's mean for their kind.
         self.run_seconds = 0.0
         self.slowness = 1.0
-        # How far its runs are from that mean, in seconds; and whether their ends can be foreseen.
+        # Mean deviation of its runs from that mean, in seconds, and whether their ends can be foreseen.
         self.run_deviation = 0.0
         self.even = False
         self.depth = 1
@@ -182,9 +182,9 @@ class Actor:
         return [*self.profile.classes, *self.pinned] if self.pinned else self.profile.classes
 
     def measure(self, count: int, mean: float, fleet_mean: float, prefetch_seconds: float) -> None:
-        """Takes in runs of one kind. Short tasks are held in advance, as many as `prefetch_seconds` of work: a slot
-        never starves for a round trip, and an urgent task never waits behind more than that. Of longer ones of even
-        length the next is given that long before the end."""
+        """Records runs of one kind. Short tasks are held in advance, `prefetch_seconds` of work in all: a slot never
+        waits for a round trip, and an urgent task never waits behind more than that. If tasks are longer and of even
+        length, the next is assigned that long before the current one ends."""
         weight = 1.0 - (1.0 - SMOOTHING) ** count
         if not self.run_seconds:
             self.run_seconds = mean
@@ -227,7 +227,7 @@ ProfileKey: TypeAlias = "tuple[frozenset[str], frozenset[tuple[str, str]], int]"
 
 
 class Profile:
-    """Actors that can run the same classes, those pinned to a node aside."""
+    """Actors that can run the same classes, apart from classes pinned to a node."""
 
     __slots__ = ("classes", "free", "kinds", "labels", "members", "message_bytes", "spare")
 
@@ -250,22 +250,22 @@ class Profile:
 
 
 class Fleet:
-    """Every actor that is known, and who can run what."""
+    """All known actors, and what each can run."""
 
     def __init__(self, rng: random.Random) -> None:
         self._random = rng.random
         self.actors: dict[str, Actor] = {}
         self._profiles: dict[ProfileKey, Profile] = {}
         self._nodes: dict[str, list[Actor]] = {}
-        # Classes as keys, to be taken out in one step, however many there are.
+        # Classes are keys, so that one is removed in one step, however many there are.
         self._pinned: dict[str, dict[TaskClass, None]] = {}
         self.slots = 0
-        """Of all actors that are connected."""
+        """Slots of all connected actors."""
 
     def place(
         self, actor: Actor, kinds: Iterable[str], labels: Iterable[tuple[str, str]], known: Iterable[TaskClass]
     ) -> None:
-        """Enters an actor, or moves it after it came back with other abilities. `known` are all present classes."""
+        """Adds an actor, or moves one that came back with other abilities. `known` are all current classes."""
         self.displace(actor)
         self.actors[actor.actor_id] = actor
         actor.kinds, actor.labels = frozenset(kinds), frozenset(labels)
@@ -285,7 +285,7 @@ class Fleet:
         actor.pinned = dict.fromkeys([task_class for task_class in pinned if profile.matches(task_class)])
 
     def present_kinds(self) -> set[str]:
-        """The kinds of every actor that is connected."""
+        """The kinds of all connected actors."""
         return {kind for profile in self._profiles.values() for kind in profile.kinds}
 
     def displace(self, actor: Actor) -> None:
@@ -384,7 +384,7 @@ class Fleet:
 
 
 def _pool_with_room(profiles: list[Profile], chance: float, free: bool) -> Pool | None:
-    """The first pool that is not empty, from a random one on; `chance` is in [0, 1)."""
+    """The first non-empty pool, starting at a random one; `chance` is in [0, 1)."""
     count = len(profiles)
     start = int(chance * count)
     for offset in range(count):

@@ -1,8 +1,8 @@
-"""The ready queue: which task an actor that can run certain classes takes next. Knows no actors and no clock.
+"""The ready queue: which task comes next for an actor that can run certain classes. Knows no actors and no clock.
 
-Tasks of one class (kind and placement) can run on the same actors, so an unplaceable task blocks its class alone.
+Tasks of one class (kind and placement) can run on the same actors, so an unplaceable task blocks only its class.
 Submitters take turns, and each submitter's tasks leave in the order they came; a namespace has one turn, however many
-submitters it names. Picking costs the same at a thousand and at a million queued tasks.
+submitters it names. Picking costs the same with a thousand queued tasks as with a million.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 # How many turns a submitter may catch up after its tasks had no actor to run on.
 CATCH_UP_TURNS = 16
-# Of so many it is cheaper to look at all of them for every task.
+# Up to this many classes, it is cheaper to compare all of them for every task.
 FEW_CLASSES = 16
 FEW_DEAD_PLACES = 32
 
 
 class Account:
-    """One submitter, or all of a namespace, within one priority; `turn` counts what it was served, and the lowest is
+    """One submitter, or a whole namespace, within one priority. `turn` counts the tasks it was served; the lowest is
     served next."""
 
     __slots__ = ("name", "priority", "ready", "share", "turn")
@@ -35,19 +35,19 @@ class Account:
     def __init__(self, priority: int, name: str, share: Share | None = None) -> None:
         self.priority = priority
         self.name = name
-        # What it may hold of the fleet's slots; None = whatever there is.
+        # Its share of the fleet's slots; None = no limit.
         self.share = share
         self.turn = 0
         self.ready = 0
 
     @property
     def free(self) -> bool:
-        """Whether its namespace, if it is of one, may hold more."""
+        """Whether its namespace, if any, may hold more slots."""
         share = self.share
         return share is None or share.held < share.most
 
     def block(self, lane: Lane, task_class: TaskClass) -> None:
-        """A lane of it waits for its namespace."""
+        """Notes that one of its lanes waits for the namespace's share."""
         assert self.share is not None
         self.share.blocked[lane] = task_class
 
@@ -55,8 +55,8 @@ class Account:
 class Lane:
     """The ready tasks of one account in one class, by number.
 
-    In-order arrivals stay in a deque; those that come back (retries, released dependencies) go to a heap.
-    Places whose task is no longer queued are skipped, and swept when they are the majority; a task that comes back
+    Tasks that arrive in order stay in a deque; those that come back (retries, released dependencies) go to a heap.
+    Places of tasks that are no longer queued are skipped, and swept once they are the majority; a task that comes back
     before that takes its old place.
     """
 
@@ -67,13 +67,13 @@ class Lane:
         self.ready = 0
         self.line: deque[Task] = deque()
         self.late: list[tuple[int, Task]] = []
-        # Tasks that have left and whose places are still there.
+        # Tasks that have left but still have a place.
         self.dead: set[Task] = set()
         self.entry: Entry | None = None
         self.front: Task | None = None
 
     def add(self, tasks: Sequence[Task]) -> int:
-        """Returns the lowest number of them."""
+        """Adds tasks and returns the lowest of their numbers."""
         line = self.line
         newest = line[-1].number if line else -1
         lowest = tasks[0].number
@@ -91,7 +91,7 @@ class Lane:
         return lowest
 
     def head(self) -> Task | None:
-        """The first task, kept in `front`."""
+        """The first task, also kept in `front`."""
         line, late = self.line, self.late
         while line and line[0].state is not QUEUED:
             self.dead.discard(line.popleft())
@@ -104,7 +104,7 @@ class Lane:
         return self.front
 
     def pop(self, most: int) -> list[Task]:
-        """Removes the first tasks."""
+        """Removes and returns the first tasks, up to `most`."""
         taken: list[Task] = []
         line = self.line
         if not self.late:
@@ -125,7 +125,7 @@ class Lane:
         return taken
 
     def leave(self, task: Task) -> None:
-        """Its place stays for now."""
+        """Notes that a task has left; its place stays for now."""
         self.ready -= 1
         self.dead.add(task)
         if len(self.dead) > FEW_DEAD_PLACES and len(self.dead) * 2 > len(self.line) + len(self.late):
@@ -141,18 +141,18 @@ class ReadyQueue:
     def __init__(self, boost_seconds: float, shares: Shares | None = None) -> None:
         self._boost = boost_seconds
         self.shares = shares or Shares()
-        """What each namespace holds and may."""
+        """What each namespace holds and may hold."""
         levels = max(PRIORITIES) + 1
         self._accounts: list[dict[str, Account]] = [{} for _ in range(levels)]
         self._floor = [0] * levels
         self.classes: dict[tuple[str, Placement], TaskClass] = {}
-        # The same, for those that may run anywhere: most are, and a short key is found faster.
+        # The same for classes that may run anywhere: most may, and a short key is found faster.
         self._unplaced: dict[str, TaskClass] = {}
         self.ready = 0
         self.ready_by_priority = [0] * levels
 
     def push(self, tasks: Sequence[Task]) -> list[TaskClass]:
-        """Adds tasks whose state is QUEUED; the classes that grew. Neighbours of one kind are added together."""
+        """Adds tasks whose state is QUEUED and returns the classes that grew. Similar neighbours are added together."""
         grown: list[TaskClass] = []
         start, count = 0, len(tasks)
         while start < count:
@@ -211,18 +211,18 @@ class ReadyQueue:
                 lane, task_class = found
             else:
                 break
-            # Without rivals there is no need to choose again for each.
+            # Without rivals there is no need to choose again for each task.
             alone = len(live) == 1 and lane.ready == task_class.ready
             taken += self._pop(lane, task_class, most - len(taken) if alone else 1)
         return taken
 
     def hold(self, task: Task) -> None:
-        """It has a lease that `take` did not lead to."""
+        """Counts a lease that did not come from `take`."""
         if (share := self.shares.of(task)) is not None:
             share.held += 1
 
     def release(self, task: Task) -> Sequence[TaskClass]:
-        """Its lease is over; the classes that waited for its namespace."""
+        """Ends a task's lease and returns the classes that waited for its namespace."""
         share = self.shares.of(task)
         if share is None:
             return ()
@@ -230,7 +230,7 @@ class ReadyQueue:
         return self._unblock(share)
 
     def resize(self, slots: int) -> list[TaskClass]:
-        """The fleet has so many slots now; the classes that waited for a namespace that may hold more."""
+        """Takes the fleet's present slots; returns the classes that waited for a namespace that may hold more now."""
         return [task_class for share in self.shares.resize(slots) for task_class in self._unblock(share)]
 
     def _unblock(self, share: Share) -> Sequence[TaskClass]:
@@ -249,7 +249,7 @@ class ReadyQueue:
         return found
 
     def discard(self, task: Task) -> None:
-        """Forgets a task that left the state QUEUED by another way than `take`."""
+        """Forgets a task that left the state QUEUED other than by `take`."""
         account = self._accounts[task.priority][_account_name(task)]
         self._count_out(account, task.task_class, 1)
         task.task_class.lanes[account].leave(task)
@@ -277,7 +277,7 @@ class ReadyQueue:
         return min(heads, key=lambda task: task.number, default=None)
 
     def trim(self) -> list[TaskClass]:
-        """Drops accounts and lanes that hold nothing; returns the classes it dropped."""
+        """Drops classes, lanes and accounts that hold nothing; returns the dropped classes."""
         idle = [task_class for task_class in self.classes.values() if not task_class.unfinished]
         for task_class in idle:
             del self.classes[task_class.kind, task_class.placement]
@@ -314,6 +314,6 @@ class ReadyQueue:
 
 
 def _account_name(task: Task) -> str:
-    """Whoever is confined to a namespace is served in its name: no team has more turns for more names."""
+    """The task's namespace, so that a team gets no more turns by using more names; without one, its submitter."""
     owner = task.owner
     return owner if owner and owner[-1] == "/" else task.submitter

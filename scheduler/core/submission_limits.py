@@ -1,4 +1,4 @@
-"""Whether a batch of tasks is accepted, by the queue's limits and by its owner's: whole, or not at all."""
+"""Whether a batch of tasks is accepted, whole or not at all, by the limits of the queue and of its owner."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from .placement import Fleet
 from .statistics import Statistics
 from .task import ANYWHERE, Placement, Priority, Task
 
-# Plain numbers: these are looked at for every task.
+# Plain numbers, because they are read for every task.
 LONGEST_ID, LONGEST_KIND, LONGEST_SUBMITTER = limits.TASK_ID.most, limits.KIND.most, limits.SUBMITTER.most
 LOWEST, HIGHEST = limits.PRIORITY.least, limits.PRIORITY.most
 NAMED_KINDS = 50
@@ -23,19 +23,19 @@ NAMED_KINDS = 50
 NAMED_CHARACTERS = 1000
 SHORTEST_RETRY_SECONDS = 0.1
 LONGEST_RETRY_SECONDS = 30.0
-# When nothing was finished lately, so that nothing is known.
+# The retry hint when no task ended lately, so that the rate is unknown.
 USUAL_RETRY_SECONDS = 1.0
 
-# What a name takes besides its letters.
+# Bytes that a name takes besides its letters.
 NAME_BYTES = 64
 
-# Kinds and submitters that passed before: they are few, and looking one up is faster than looking at its letters.
+# Kinds and submitters that passed before: they are few, and looking one up is faster than checking its letters.
 MAX_GOOD_NAMES = 4096
 _good_names: set[str] = set()
 
 
 def check_size(count: int) -> None:
-    """Comes first: nothing else is looked at in a request that is too long."""
+    """Comes first: nothing else is checked in a request that is too long."""
     limits.TASKS.check(count, "the request")
 
 
@@ -68,7 +68,7 @@ def select_new(tasks: Sequence[Task], known: Mapping[str, Task], config: QueueCo
 
 
 def check_kinds(new: Mapping[str, Task], known: Collection[str], fleet: Fleet, config: QueueConfig) -> None:
-    """`known` is bounded, and may have forgotten a kind that somebody still has."""
+    """Refuses tasks of unknown kinds. `known` is bounded and may have lost a kind that an actor still has."""
     if not config.refuse_unknown_kinds or not known:
         return
     for task in new.values():
@@ -87,7 +87,7 @@ def _listed(kinds: Collection[str]) -> str:
 
 
 def check_confined(task: Task, allowed: NamespaceConfig) -> None:
-    """PermissionDenied for what a namespace may not ask for. A task without a run_timeout has the operator's."""
+    """Raises PermissionDenied for what a namespace may not ask. A task without a run_timeout gets the operator's."""
     highest = Priority[allowed.max_priority.upper()]
     if highest < task.priority <= HIGHEST:
         raise PermissionDenied(
@@ -104,9 +104,9 @@ def check_confined(task: Task, allowed: NamespaceConfig) -> None:
 
 
 def check_room(new: Mapping[str, Task], statistics: Statistics, now: float, config: QueueConfig) -> None:
-    """The present number of outcomes per second makes the retry hint."""
+    """Refuses tasks that the queue cannot hold; the retry hint follows the present rate of outcomes."""
     if not new:
-        # Known ids change nothing, whatever the limits have become since.
+        # Known ids change nothing, even if the limits have changed since.
         return
     held_tasks, held_bytes = statistics.unfinished, statistics.unfinished_bytes
     count, size = len(new), sum([len(task.body) for task in new.values()])
@@ -132,7 +132,7 @@ def check_room(new: Mapping[str, Task], statistics: Statistics, now: float, conf
 
 
 def _check(task: Task, config: QueueConfig) -> None:
-    """Against the table of limits. Most tasks are plain, and pass with a few comparisons."""
+    """Checks a task against the table of limits. Most tasks are plain and pass with a few comparisons."""
     if not task.kind:
         raise InvalidInput(f'task "{task.task_id}" has no kind', reason="MISSING_KIND", task_id=task.task_id)
     if not (
@@ -187,13 +187,13 @@ def _owner(task: Task) -> str:
 
 
 def owner_in(submitter: str) -> str:
-    """The owner of a task of which a journal knows the submitter alone: its namespace, or what was claimed."""
+    """The owner of a task from a journal, which has only the submitter: its namespace, or else the submitter."""
     namespace, slash, _ = submitter.partition("/")
     return f"{namespace}/" if slash else submitter
 
 
 def _weight(task: Task) -> int:
-    """Bytes that a task holds besides itself: its payload, and the names that it waits for or is placed by."""
+    """Bytes that a task holds: its payload, and the names in its dependencies and placement."""
     size = len(task.body)
     if task.dependencies:
         size += sum(map(len, task.dependencies)) + NAME_BYTES * len(task.dependencies)
@@ -204,23 +204,23 @@ def _weight(task: Task) -> int:
 
 
 class Allowances:
-    """What the tasks of one owner may be: so many unfinished, of so many bytes and placements, so often. Counted by
-    owner; whoever has nothing unfinished is not kept.
+    """Limits on the unfinished tasks of each owner: their number, bytes and placements, and how often they come. Owners
+    without unfinished tasks are not kept.
 
-    An owner is an identity, or all identities of a namespace together. Without security tasks are nobody's, and only
-    the queue's own limits hold for them.
+    An owner is an identity, or all identities of a namespace together. Without security tasks have no owner, and
+    only the queue's own limits apply.
     """
 
     def __init__(self, quotas: QuotaConfig) -> None:
         self._quotas = quotas
         self._rates: Rates[str] = Rates(quotas.tasks_per_second)
         self.held: dict[str, tuple[int, int]] = {}
-        """Tasks and bytes."""
-        # By owner, how many unfinished tasks are of which kind and placement; only of those that are placed.
+        """Unfinished tasks and their bytes, by owner."""
+        # Numbers of unfinished tasks by owner, kind and placement; only tasks that have a placement.
         self._placed: dict[str, Counter[tuple[str, Placement]]] = {}
 
     def check(self, owner: str, new: Sequence[Task], now: float) -> None:
-        """ResourceExhausted when the owner may not submit these now."""
+        """Raises ResourceExhausted when the owner may not submit these now."""
         quotas, count, size = self._quotas, len(new), sum([_weight(task) for task in new])
         tasks, held_bytes = self.held.get(owner, (0, 0))
         if tasks + count > quotas.tasks:
@@ -238,7 +238,7 @@ class Allowances:
             raise self._refusal(owner, what, "tasks_per_second", rate, "TASKS_TOO_OFTEN", wait)
 
     def take(self, owner: str, new: Sequence[Task], now: float) -> None:
-        """They are the owner's, and count until they end."""
+        """Makes tasks the owner's; they count until they end."""
         self._rates.take(owner, now, len(new))
         for task in new:
             task.owner = owner
@@ -246,7 +246,7 @@ class Allowances:
         self._hold(owner, len(new), sum([_weight(task) for task in new]))
 
     def take_again(self, tasks: Iterable[Task]) -> None:
-        """Unfinished tasks of a journal."""
+        """Counts the unfinished tasks of a journal."""
         for task in tasks:
             task.owner = owner_in(task.submitter)
             if task.owner:
@@ -254,7 +254,7 @@ class Allowances:
                 self._place(task)
 
     def release(self, task: Task) -> None:
-        """It has ended."""
+        """Stops counting a task that has ended."""
         if task.owner:
             self._hold(task.owner, -1, -_weight(task))
             if task.placement != ANYWHERE:
@@ -270,10 +270,10 @@ class Allowances:
             self._placed.setdefault(task.owner, Counter())[task.kind, task.placement] += 1
 
     def _places(self, owner: str, new: Sequence[Task]) -> int:
-        """How many there would be with these."""
+        """How many placements the owner would have with these tasks."""
         fresh = {(task.kind, task.placement) for task in new if task.placement != ANYWHERE}
         if not fresh:
-            # As most are; what stands has been looked at.
+            # Most tasks have no placement; those that the owner has were checked before.
             return 0
         placed = self._placed.get(owner, Counter())
         return len(placed) + sum(key not in placed for key in fresh)

@@ -1,7 +1,7 @@
-"""Journal records, their layout, and how they are written. It is on disk: add kinds and versions, never change one.
+"""Journal records, their layout and their encoding. This is a disk format: add kinds and versions, never change one.
 
-A record is a kind, the length of what follows, and the number of its task (0 where there is none), so that records
-can be told apart and thrown away without being decoded. Little-endian throughout.
+A record starts with its kind, the length of its body and the number of its task (0 = none), so that records can be told
+apart and thrown away without being decoded. Everything is little-endian.
 """
 
 import struct
@@ -18,7 +18,7 @@ VERSION = 1
 
 
 class RecordKind(IntEnum):
-    """Numbers on disk."""
+    """The numbers are on disk."""
 
     SUBMITTED = 1
     LEASED = 2
@@ -26,7 +26,7 @@ class RecordKind(IntEnum):
     FINISHED = 4
     FORGOTTEN = 5
     PAUSED = 6
-    # RETURNED with a time; written instead of it since.
+    # RETURNED with a time; now written instead of it.
     RETURNED_AT = 7
     INTRODUCED = 8
     DISMISSED = 9
@@ -52,7 +52,7 @@ class Leased(NamedTuple):
 
 
 class Forgotten(NamedTuple):
-    """The tasks that finished first, this many, are no longer kept."""
+    """This many tasks, counted from the first to finish, are no longer kept."""
 
     tasks: int
 
@@ -72,7 +72,7 @@ class Ended(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Something before the task of this number could not be read: a task that is not there may never have ended."""
+    """Something before the task of this number could not be read, so a missing task may never have ended."""
 
     number: int
 
@@ -88,7 +88,7 @@ class DamagedJournal(FleetError):
     default_reason = "DAMAGED_JOURNAL"
 
 
-# What reading a record that is not what was written can raise.
+# Errors that reading a damaged record can raise.
 UNREADABLE = (DamagedJournal, struct.error, ValueError, LookupError, AssertionError)
 
 _SEAL = struct.Struct("<BI")
@@ -96,7 +96,7 @@ HEAD = struct.Struct("<BIQ")
 # time, queue timeout, run timeout (negative = none), max attempts, priority, then lengths and counts:
 # id, kind, submitter, node, labels, dependencies; the payload is the rest.
 SUBMITTED_BODY = struct.Struct("<dddIBHHHHHI")
-# Both in one go: a restart reads very many of them.
+# Both at once, because a restart reads very many of them.
 SUBMITTED_WHOLE = struct.Struct(HEAD.format + SUBMITTED_BODY.format[1:])
 LEASED_BODY = struct.Struct("<QI")
 RETURNED_BODY = struct.Struct("<III")
@@ -149,7 +149,7 @@ def encode_gap(number: int) -> bytes:
 
 
 def count(batch: bytes) -> int:
-    """How many records it has; what is cut off is one."""
+    """The number of records in a batch; a truncated one counts."""
     position, end, found = 0, len(batch), 0
     unpack, size = _LENGTH_OF.unpack_from, HEAD.size
     while position + size <= end:
@@ -159,14 +159,14 @@ def count(batch: bytes) -> int:
 
 
 def seal(batch: bytes) -> bytes:
-    """With a version and a checksum in front."""
+    """The batch with a version and a checksum in front."""
     return _SEAL.pack(VERSION, zlib.crc32(batch)) + batch
 
 
 def unseal(sealed: bytes, where: str) -> bytes:
-    """What was sealed, or DamagedJournal."""
+    """The batch that was sealed; raises DamagedJournal if it is damaged."""
     if not isinstance(sealed, bytes):
-        # SQLite keeps whatever a damaged row says it is.
+        # SQLite returns whatever type a damaged row names.
         raise DamagedJournal(f"{where} holds {type(sealed).__name__} in place of bytes", where=where)
     if len(sealed) < _SEAL.size:
         raise DamagedJournal(f"{where} has {len(sealed)} bytes, too few for a checksum", where=where)
@@ -180,14 +180,14 @@ def unseal(sealed: bytes, where: str) -> bytes:
 
 
 def unsealed_beginning(sealed: bytes, where: str) -> bytes:
-    """What there is of a sealed batch that was cut: nothing says that it is what was written."""
+    """What is left of a truncated batch; no checksum vouches for it."""
     if len(sealed) < _SEAL.size or _SEAL.unpack_from(sealed)[0] != VERSION:
         raise DamagedJournal(f"{where} has nothing that can be read", where=where)
     return sealed[_SEAL.size :]
 
 
 def _rare(persist: Persist) -> list[bytes]:
-    """Heads and bodies of what is seldom written."""
+    """Heads and bodies of records that are seldom written."""
     parts: list[bytes] = []
     for note in persist.actors:
         if isinstance(note, Introduced):

@@ -1,7 +1,7 @@
-"""Group commit: one thread appends to the store whatever was decided while it was busy, then says how far it is.
+"""Group commit: one thread appends to the store all that was decided while it was busy, then reports how far it is.
 
-Answers that promise durability wait here, in order. A store that fails is tried again with the same batch until it
-works, so nothing is acknowledged that is not kept, and nothing is kept twice.
+Answers that promise durability wait here, in order. If the store fails, the same batch is tried again until it works,
+so nothing is acknowledged before it is stored, and nothing is stored twice.
 """
 
 import asyncio
@@ -24,18 +24,18 @@ log = get_logger("parlmesh.scheduler")
 
 FIRST_RETRY_SECONDS = 0.05
 LONGEST_RETRY_SECONDS = 2.0
-# How often an idle store is looked after.
+# Interval at which an idle store is checked.
 IDLE_SECONDS = 1.0
 PAUSE_BETWEEN_STEPS_SECONDS = 0.002
 MAX_BATCH_BYTES = 16 * 1024 * 1024
 
 Value = TypeVar("Value")
-# (encoded records, how many, number of the last of these batches)
+# (encoded records, number of records, number of the batch)
 Batch = tuple[bytes, int, int]
 
 
 class Committer:
-    """Owned by the event loop; only `_run` and what it calls is the thread's."""
+    """Owned by the event loop; only `_run` and what it calls run in the thread."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Committer:
         on_health: Callable[[bool], None],
         on_death: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
-        """`on_health` hears whether the store can be written, `on_death` of an error after which it never will."""
+        """`on_health` is told whether the store can be written, `on_death` of an error after which it never will be."""
         self._store = store
         self._on_health = on_health
         self._on_death = on_death
@@ -61,7 +61,7 @@ class Committer:
 
     @property
     def behind(self) -> int:
-        """Batches given and not committed."""
+        """Batches that were added but not committed."""
         return self._given - self._committed
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -69,7 +69,7 @@ class Committer:
         self._thread.start()
 
     def add(self, persist: Persist) -> None:
-        """Encodes at once: the tasks go on changing."""
+        """Encodes at once, because the tasks go on changing."""
         if failpoints.armed:
             failpoints.hit(failpoints.BEFORE_ENCODE)
         batch, records = encode(persist)
@@ -79,7 +79,7 @@ class Committer:
         self._given += 1
 
     def after_commit(self, release: Callable[[], None]) -> None:
-        """Calls `release` once everything added so far is durable; at once when it is already."""
+        """Calls `release` once everything added so far is durable; at once if it already is."""
         if self._abandoned is not None:
             return
         if self._given == self._committed:
@@ -108,7 +108,7 @@ class Committer:
             self._waiting.discard(done)
 
     def abandon(self, error: FleetError) -> None:
-        """What was added will not be kept: whoever waits for it gets the error, and nothing is released any more."""
+        """Gives up what is not committed: waiting callers get the error, and nothing is released any more."""
         self._abandoned = error
         self._held.clear()
         self._closing.set()
@@ -119,7 +119,7 @@ class Committer:
     async def close(self, deadline_seconds: float) -> bool:
         """Commits what was added and stops; False when the store did not take it in time."""
         if self._loop is None:
-            # A server that could not begin to listen: nobody was told anything.
+            # Never started, because the server could not listen: nobody was told anything.
             return self._given == self._committed
         self._batches.put(None)
         loop = asyncio.get_running_loop()
@@ -141,7 +141,7 @@ class Committer:
             try:
                 release()
             except Exception as error:
-                # One answer that cannot be given must not hold up those behind it.
+                # An answer that fails must not hold up those behind it.
                 log.exception("release_failed", error)
 
     def _run(self) -> None:
@@ -171,7 +171,7 @@ class Committer:
                 compaction = self._step(compaction)
 
     def _next(self, *, blocking: bool) -> list[Batch] | None:
-        """All that waits, nothing after a while without anything; None at the end."""
+        """All waiting batches, an empty list if none came for a while, None at the end."""
         batches: list[Batch] = []
         size = 0
         try:
@@ -221,7 +221,7 @@ class Committer:
         return True
 
     def _look_after(self) -> None:
-        """A store that vanished is noticed also while nobody writes."""
+        """Checks an idle store, so that its loss is noticed even while nobody writes."""
         try:
             self._store.check()
             healthy = True

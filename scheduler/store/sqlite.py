@@ -1,7 +1,7 @@
 """A journal in one SQLite file: WAL, one writer, one row per batch, a checksum on each.
 
-`snapshot` holds the compacted journal up to the row named in `meta`, `journal` what came after. A snapshot is written
-beside the old one and becomes valid with one update of `meta`, so a crash at any moment leaves one that is whole.
+`snapshot` holds the compacted journal up to the row named in `meta`, `journal` everything after it. A snapshot is
+written beside the old one and becomes valid with one update of `meta`, so a crash at any moment leaves a whole one.
 """
 
 import sqlite3
@@ -23,12 +23,12 @@ from .sqlite_tables import Tables
 
 log = get_logger("parlmesh.scheduler")
 
-# A compaction that failed, mostly for want of space, is not tried again at once.
+# A failed compaction, mostly for lack of space, is not tried again at once.
 RETRY_SECONDS = 30.0
 
 
 class SqliteStore:
-    """Survives the process; with `full` also the loss of power."""
+    """Survives the process; with `full`, also a power loss."""
 
     durable = True
 
@@ -55,7 +55,7 @@ class SqliteStore:
         self._last_id = 0
         self._new_records = 0
         self._new_bytes = 0
-        # Of the valid snapshot; its bytes are known once this process has read or written it.
+        # Size of the valid snapshot; its bytes are known once this process has read or written it.
         self._live_tasks = self._live_bytes = 0
         self._compact_after = float("-inf")
         self.identity = 0
@@ -90,7 +90,7 @@ class SqliteStore:
             try:
                 tables.database.execute("INSERT INTO journal VALUES (?, ?)", (self._last_id + 1, sealed))
             except sqlite3.IntegrityError:
-                # A commit that seemed to fail and did not, tried again.
+                # A retry of a commit that only seemed to fail.
                 if tables.row("SELECT batch FROM journal WHERE id = ?", self._last_id + 1) != (sealed,):
                     raise
         self._last_id += 1
@@ -113,7 +113,7 @@ class SqliteStore:
         return (many or large) and self._clock() >= self._compact_after
 
     def compact(self) -> Iterator[None]:
-        # Until it has ended well: what it leaves half done is removed by the next.
+        # Reset when it succeeds; the next compaction removes what this one leaves half done.
         self._compact_after = self._clock() + RETRY_SECONDS
         with self.tables.errors():
             yield from self._compact()
@@ -128,7 +128,7 @@ class SqliteStore:
     def _seen(self) -> Seen | None:
         seen = self._witness.read()
         if seen is not None and not seen.same_boot and self._synchronous == "normal":
-            # After a loss of power this setting may have lost the newest rows, as it says.
+            # After a power loss this setting may have lost the newest rows, as its help says.
             return seen._replace(last_id=0)
         return seen
 
@@ -140,7 +140,7 @@ class SqliteStore:
             self._place = tables.place()
             tables.execute("DELETE FROM snapshot WHERE generation != ?", self._place.generation)
             tables.execute("DELETE FROM journal WHERE id <= ?", self._place.covered)
-            # An older store has the whole floor, which SQLite's numbers hold until 2038.
+            # An older store has the whole floor, which SQLite's integers can hold until 2038.
             last = max(tables.number("lease_floor"), tables.number("starts") * LEASES_PER_START)
             floor = next_floor(last, wall_time)
             self.identity = identity or new_identity()

@@ -1,9 +1,9 @@
 """The busy messages, read and written by hand: only what the core needs, everything else stays encoded.
 
-protobuf parses every message first, in C and thrown away, so that whatever is kept as bytes is known to be valid.
-What is not of the usual shape is read through the generated classes. An assignment is a lease in front of bytes that
-were encoded once at submit, so payloads are never parsed again. The numbers are the field tags of the contract; tests
-compare all that is read and written here with the generated classes.
+protobuf parses every message first, in C, so that all bytes that are kept are known to be valid. Messages of an
+unusual shape are read through the generated classes. An assignment is a lease in front of bytes that were encoded once
+at submit, so payloads are never parsed again. The numbers are the field tags of the contract; tests compare everything
+that is read and written here with the generated classes.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -26,7 +26,7 @@ from . import messages
 PART_BYTES = 256 * 1024
 LONGEST_KIND = limits.KIND.most
 MAX_CACHED_NAMES = 4096
-# Longer ones are about to be refused.
+# Longer names are about to be refused.
 LONGEST_CACHED_NAME = 1024
 
 # Tag bytes: field number * 8 + wire type (0 = varint, 2 = length-delimited). Those that are read,
@@ -59,7 +59,7 @@ def tasks(data: bytes, submitter: str, run_timeout: float) -> list[Task]:
 
 
 def submission(data: bytes, submitter: str, run_timeout: float) -> Submission:
-    """A SubmitTaskStreamRequest; InvalidInput when there are too many tasks. Raises DecodeError."""
+    """Reads a SubmitTaskStreamRequest; raises DecodeError, and InvalidInput when there are too many tasks."""
     request = pb.SubmitTaskStreamRequest.FromString(data)
     check_size(len(request.tasks))
     tasks = [
@@ -71,9 +71,9 @@ def submission(data: bytes, submitter: str, run_timeout: float) -> Submission:
 
 
 def results(data: bytes, known: dict[bytes, tuple[str, int]]) -> tuple[list[AttemptEnd], list[bytes]]:
-    """The results of a ConnectRequest that was parsed before, and their leases as they came.
+    """The results of a ConnectRequest that was parsed before, and their leases as encoded.
 
-    `known` has the leases that were sent on this stream, (task id, lease id) by their bytes; it saves reading them.
+    `known` has (task id, lease id) of the leases sent on this stream, by their bytes, which saves reading them.
     """
     ends: list[AttemptEnd] = []
     leases: list[bytes] = []
@@ -140,7 +140,7 @@ def _plain_task(data: bytes, position: int, end: int, submitter: str, run_timeou
         elif tag == _SUBMITTER:
             submitter = _name(value) or submitter
         else:
-            # A payload in two pieces is the two pieces joined.
+            # The pieces of a divided payload are joined.
             payload = value if payload is None else payload + value
     body = assignment_body(kind, priority, run_timeout, payload)
     return Task(task_id, kind, body, priority, (), ANYWHERE, None, None, max_attempts, submitter)
@@ -212,7 +212,7 @@ def assignment_body(kind: str, priority: int, run_timeout: float, payload: bytes
 
 @lru_cache(maxsize=1024)
 def _body_head(kind: str, priority: int, run_timeout: float) -> bytes:
-    """Tasks differ in their payloads far more than in these."""
+    """Cached, because tasks differ far more in their payloads."""
     return (
         _delimited(b"\x12", kind.encode())
         + b"\x20"

@@ -31,7 +31,7 @@ class FleetServicer:
 
     @property
     def service(self) -> Service:
-        """To be served."""
+        """What the server registers."""
         encoded = ("Connect",)
         return service_of(fleet_pb.DESCRIPTOR, "FleetService", self, reads_encoded=encoded, writes_encoded=encoded)
 
@@ -40,7 +40,7 @@ class FleetServicer:
         first = await anext(aiter(requests), None)
         if first is None:
             return
-        # For the whole stream: its session is of this shell, whoever leads when it ends.
+        # Kept for the whole stream: its session belongs to this shell, whichever scheduler leads when it ends.
         shell = self._seat.shell
         session = shell.next_session()
         outbox = shell.connect(_hello(first, session, host_of(unquote(context.peer()))), first)
@@ -50,17 +50,17 @@ class FleetServicer:
                 async for request in requests:
                     _receive(shell, session, request)
                     if outbox.closed:
-                        # Nothing more is taken from it until it has read why.
+                        # Nothing more is taken from the actor until it has read why.
                         shell.disconnect(session)
                         await writer
-                # The actor closed its side in peace; what is still unsent has no reader.
+                # The actor closed its side in peace; nobody reads what is still unsent.
                 writer.cancel()
         finally:
             shell.disconnect(session)
 
 
 def _receive(shell: Shell, session: int, request: bytes) -> None:
-    """A message that cannot be taken ends the stream and counts against its node."""
+    """Takes one message; a bad one ends the stream and counts against its node."""
     try:
         shell.receive(session, request)
     except DecodeError:
@@ -81,7 +81,7 @@ def _hello(data: bytes, session: int, host: str) -> Hello:
         raise PermissionDenied(
             f'"{caller().name}" may not speak for node "{node_id}"', reason="WRONG_NODE", node_id=node_id
         )
-    # An operator may speak for any node, and its own certificate says nothing of that one.
+    # An operator may speak for any node, but its own certificate says nothing about that node.
     attested = caller().labels if caller().name == node_id else ()
     hello = messages.hello_from_proto(request, session)
     return hello._replace(proven=caller() is not ANYONE, attested=attested, host=host)

@@ -1,4 +1,4 @@
-"""Whose tasks are whose: an identity of a namespace submits, sees, follows and cancels within it alone.
+"""Namespaces: an identity of a namespace submits, sees, follows and cancels tasks only within it.
 
 The namespace is the beginning of the submitter, up to the first "/"; identities of the whole fleet are not confined.
 """
@@ -24,7 +24,7 @@ class Tenant:
         self._allowed = core.config.namespaces.get(identity.namespace, core.config.namespace)
         self.prefix = f"{identity.namespace}/" if identity.namespace else ""
         self.owner = "" if identity is ANYONE else self.prefix or identity.name
-        """Against whose allowance its tasks count: all of a namespace share one."""
+        """Whose allowance its tasks count against; a namespace shares one."""
         self.writer = client_writer(identity) if identity.namespace else ""
         """Whose blobs its tasks may refer to; empty = anybody's."""
 
@@ -34,13 +34,13 @@ class Tenant:
         return claimed if claimed.startswith(self.prefix) else f"{self.prefix}{claimed}"
 
     def bind(self, tasks: Iterable[Task]) -> None:
-        """Tasks are submitted in the namespace, and depend on nothing outside of it; only for one who has a `prefix`.
-        NotFound when one does, AlreadyExists when its id is that of a task outside: nothing of the caller's would ever
+        """Puts new tasks into the caller's namespace; only for callers with a `prefix`. Raises NotFound for a
+        dependency outside it, and AlreadyExists for the id of a task outside it: the caller's own task would never
         exist.
 
-        PermissionDenied for what the operator does not allow its namespace, and for what learner and loops ask of
-        nodes, which believe what such tasks say: one would spend a node's privacy, leave a residual in its next
-        update, or have it import an environment.
+        Raises PermissionDenied for what the operator does not allow the namespace, and for kinds that the learner and
+        MAPE-K loops send to nodes. Nodes believe such tasks: one could spend a node's privacy, leave a residual in its
+        next update, or make it import an environment.
         """
         for task in tasks:
             if task.kind in self._fleet_kinds:
@@ -65,7 +65,7 @@ class Tenant:
             )
 
     def check(self, task_ids: Iterable[str]) -> None:
-        """NotFound for a task of somebody else, as if there were none."""
+        """Raises NotFound for a task outside the namespace, as if it did not exist."""
         if self.prefix:
             for task_id in task_ids:
                 self.task(task_id)
@@ -76,11 +76,11 @@ class Tenant:
         return task if self.sees(task) else self._core.refuse_unknown(task_id)
 
     def seen(self, task_ids: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Those that are known to the caller, and those that are not."""
+        """The ids that the caller knows, and those it does not."""
         tasks, asked = self._core.life.tasks, list(dict.fromkeys(task_ids))
         known = {name for name in asked if name in tasks and self.sees(tasks[name])}
         return [name for name in asked if name in known], [name for name in asked if name not in known]
 
     def sees(self, task: Task) -> bool:
-        """Whether the task is of the caller's namespace."""
+        """Whether the task is in the caller's namespace."""
         return task.submitter.startswith(self.prefix)

@@ -1,6 +1,7 @@
-"""What waits to be written to each stream: whatever is ready goes out together, and little waits for more.
+"""What waits to be written to each stream: everything ready goes out together, and little waits for more.
 
-An actor is sent assignments, revocations, commands and a welcome, in the order of decisions; a client, receipts.
+Actors get a welcome, assignments, revocations and commands, in the order of decisions; clients get receipts and
+outcomes.
 """
 
 import asyncio
@@ -23,23 +24,23 @@ from .messages import welcome_to_bytes
 MESSAGE_BYTES = 1024 * 1024
 # A reader that leaves more than this unread is disconnected with the reason and may come back.
 MAX_WAITING_BYTES = 16 * 1024 * 1024
-# A part behind which a new message begins: what a message holds has no order.
+# A part after which a new message begins, because the contents of one message have no order.
 BREAK = b""
-# What a lease that waits to be sent keeps in memory.
+# Bytes that a lease waiting to be sent keeps in memory.
 WEIGHT = 100
-# Bytes of a message that surround an assignment.
+# Bytes of a message around an assignment.
 _FRAME_BYTES = 4 << 10
-# How long an acknowledgement waits for an assignment to travel with: one message less for every long-running task.
-# Different for each stream: many tasks that ended together are not acknowledged together, in the way of others.
+# How long an acknowledgement waits for an assignment to travel with, which saves a message per long-running task.
+# It differs by stream, so that many tasks that end together are not all acknowledged at once, in the way of others.
 SHORTEST_SECONDS, LONGEST_SECONDS = 0.05, 0.2
 _GOLDEN = 0.6180339887498949
 
 
 class Assignments:
-    """Leases that were granted, encoded when they can be written: what was taken back meanwhile is left out.
+    """Granted leases, encoded when they can be written; those taken back meanwhile are left out.
 
-    A cancel therefore never overtakes an assignment that waits for its commit, nor shares a message with one.
-    Its length is what it weighs in memory until then; the tasks themselves are the queue's.
+    A cancel therefore never overtakes an assignment that waits for its commit, and never shares a message with one.
+    The length is its weight in memory until then; the tasks themselves belong to the queue.
     """
 
     __slots__ = ("_core", "_known", "_lease_ids", "_session", "_tasks")
@@ -48,7 +49,7 @@ class Assignments:
         self._core = core
         self._session = session
         self._tasks = tasks
-        # The tasks go on changing.
+        # Copied, because the tasks go on changing.
         self._lease_ids = [task.lease_id for task in tasks]
         self._known = known
 
@@ -56,11 +57,11 @@ class Assignments:
         return WEIGHT * len(self._tasks)
 
     def begin(self, now: float) -> None:
-        """They waited for their commit and are put to be sent."""
+        """Starts leases that waited for their commit and are sent now."""
         self._core.begin(self._session, self._tasks, self._lease_ids, now)
 
     def encode(self) -> Iterable[bytes]:
-        """Each lease is looked at again when its turn comes."""
+        """Encodes the leases that still stand; each is checked when its turn comes."""
         tasks = self._tasks
         if len(tasks) == 1 or sum([len(task.body) for task in tasks]) <= busy_messages.PART_BYTES:
             standing = self._core.standing(self._session, tasks, self._lease_ids)
@@ -91,16 +92,16 @@ Part: TypeAlias = bytes | Assignments
 
 
 class Outbox:
-    """Encoded parts of messages; parts of one message type may be joined in any number."""
+    """Encoded parts of messages of one type; any number of parts may be joined."""
 
     def __init__(self, patience_seconds: float = 0.005) -> None:
         self._patience_seconds = patience_seconds
         # Leases sent on this stream whose results have not come: (task id, lease id) by their bytes.
         self.leases: dict[bytes, tuple[str, int]] = {}
         self.ready = asyncio.Event()
-        """Set by the caller that has something for `more`."""
+        """Also set by a caller that has something for `more`."""
         self.more: Callable[[], list[bytes]] | None = None
-        """Parts that are encoded when they can be written, behind those that were put."""
+        """Returns parts to be encoded when they can be written, after those that were put."""
         self._parts: list[Part] = []
         self._waiting_bytes = 0
         self._patience: asyncio.TimerHandle | None = None
@@ -112,13 +113,13 @@ class Outbox:
         self.ready.set()
 
     def put_patiently(self, parts: Sequence[Part]) -> None:
-        """For what nobody waits for: it travels with the next message, or alone when none comes soon."""
+        """Puts parts that nobody waits for: they travel with the next message, or alone if none comes soon."""
         self._keep(parts)
         if self._patience is None:
             self._patience = asyncio.get_running_loop().call_later(self._patience_seconds, self.ready.set)
 
     def close(self, error: FleetError) -> None:
-        """The stream ends with this error once its reader has taken what is under way; nothing else is kept."""
+        """Ends the stream with this error once its reader has taken what is under way; everything else is dropped."""
         if self._error is not None:
             return
         self._error = error
@@ -127,22 +128,22 @@ class Outbox:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing is taken any more."""
+        """Whether nothing more is accepted."""
         return self._error is not None
 
     def end(self) -> None:
-        """The stream ends in peace once everything is written."""
+        """Ends the stream in peace once everything is written."""
         self._ended = True
         self.ready.set()
 
     async def write_to(self, context: Any) -> None:
-        """Writes whatever is put until the end."""
+        """Writes everything that is put, until the end."""
         while not self._ended or self._parts:
             for message in await self.take():
                 await context.write(message)
 
     async def take(self) -> Iterator[bytes]:
-        """Waits for something, then everything, as messages of bounded size."""
+        """Waits for something to write and returns everything there is, as messages of bounded size."""
         await self.ready.wait()
         self.ready.clear()
         if self._patience is not None:
@@ -184,16 +185,16 @@ class ActorOutboxes:
         self._core, self._config, self._clock, self._blobs = core, config, clock, blobs
         self._healthy, self._trusted, self._after_commit = healthy, trusted, after_commit
         self.by_session: dict[int, Outbox] = {}
-        """Those of streams that are open."""
+        """Outboxes of open streams."""
 
     def open(self, session: int) -> Outbox:
-        """A stream begins."""
+        """Makes the outbox of a new stream."""
         patience = SHORTEST_SECONDS + (LONGEST_SECONDS - SHORTEST_SECONDS) * (session * _GOLDEN % 1.0)
         outbox = self.by_session[session] = Outbox(patience)
         return outbox
 
     def end(self, session: int) -> None:
-        """A stream has ended; nothing is sent to it any more."""
+        """Drops the outbox of a stream that has ended."""
         self.by_session.pop(session, None)
 
     def send(self, action: ToActor) -> None:
@@ -207,7 +208,7 @@ class ActorOutboxes:
             for lease in action.leases:
                 outbox.leases.pop(busy_messages.lease(*lease), None)
             revoked = busy_messages.revoked(action.leases)
-            # The actor throws away what it has: not for a decision that cannot be written down.
+            # The actor throws its work away, which must not happen for a decision that cannot be written down.
             if self._healthy():
                 outbox.put(revoked)
             else:
@@ -235,7 +236,7 @@ class ActorOutboxes:
         elif self._trusted():
             outbox.put([assignments])
         else:
-            # Another scheduler may have given them away: only if this can still be written down.
+            # Another scheduler may have assigned these tasks, so they are sent only once this is written down.
             self._after_commit(partial(outbox.put, [assignments]))
 
     def _assign_late(self, outbox: Outbox, assignments: Assignments) -> None:

@@ -45,7 +45,7 @@ class SchedulerServicer:
 
     @property
     def service(self) -> Service:
-        """To be served."""
+        """What the server registers."""
         return service_of(
             pb.DESCRIPTOR,
             "SchedulerService",
@@ -58,7 +58,7 @@ class SchedulerServicer:
         return Tenant((shell or self._shell).core, caller(), self._fleet_kinds)
 
     def _bound(self, shell: Shell, tasks: Sequence[Task]) -> Tenant:
-        """Who submits them; a namespace keeps them to itself."""
+        """The tenant that submits the tasks, which are bound to its namespace, if any."""
         tenant = self._tenant(shell)
         if tenant.prefix:
             tenant.bind(tasks)
@@ -72,7 +72,7 @@ class SchedulerServicer:
 
     async def SubmitTaskStream(self, requests: AsyncIterator[bytes], context: Context) -> None:
         """Reads encoded SubmitTaskStreamRequests and writes encoded SubmitTaskStreamResponses."""
-        # For the whole stream, whoever leads when it ends.
+        # Kept for the whole stream, whichever scheduler leads when it ends.
         shell = self._shell
         with shell.receipts() as outbox, ExitStack() as followed:
             async with asyncio.TaskGroup() as group:
@@ -80,13 +80,13 @@ class SchedulerServicer:
                 async for request in requests:
                     self._accept(shell, request, outbox, followed)
                     if outbox.closed:
-                        # Nothing more is taken from a client that does not read what became of the last.
+                        # Nothing more is taken from a client that does not read its receipts.
                         await writer
                 await shell.committed()
                 outbox.end()
 
     def _accept(self, shell: Shell, data: bytes, outbox: Outbox, followed: ExitStack) -> None:
-        """One request of a stream; its receipt is put into the outbox."""
+        """Takes one request of a stream and puts its receipt into the outbox."""
         put, receipts = outbox.put, [busy_messages.ACCEPTED]
         try:
             tasks, follow, patient = busy_messages.submission(data, caller().name, self._default_run_timeout)

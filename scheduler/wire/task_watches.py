@@ -9,27 +9,27 @@ from parlmesh.security import Identity
 
 from ..core.task import Task
 
-# What a stream may leave unread before it is ended; a client that comes back asks by id for what it missed.
+# Most that a stream may leave unread before it is ended; a client that comes back asks by id for what it missed.
 MAX_BEHIND = 200_000
 MAX_BEHIND_BYTES = 64 * 1024 * 1024
-# How much is encoded at once; the rest waits unencoded and costs nothing more.
+# How much is encoded at once; the rest waits unencoded at no extra cost.
 TAKE_BYTES = 4 * 1024 * 1024
-# What a short text costs in memory, whatever its length.
+# Bytes that a short text takes in memory, whatever its length.
 WEIGHT_OF_A_NAME = 64
 RETRY_SECONDS = 1.0
 
 
 class Watch:
-    """One stream's outcomes that it has not been sent yet, and the ids it still waits for.
+    """The outcomes that one stream has not been sent yet, and the ids it still waits for.
 
-    `wake` is set whenever `drain` may have something; it is the stream's own where other things wake it too.
+    `wake` is set whenever `drain` may have something; a stream that other things wake too passes its own.
     """
 
     def __init__(self, task_ids: set[str], submitter: str = "", wake: asyncio.Event | None = None) -> None:
         self.waiting_for = task_ids
         self.submitter = submitter
-        # Were final before the watch began. By id, so that one who does not read keeps nothing that was forgotten. The
-        # last is the next to go.
+        # Tasks that were final before the watch began; the last is the next to go. Kept by id, so that a slow reader
+        # keeps no forgotten task in memory.
         self._early: list[str] = []
         self._find: Callable[[str], Task | None] = lambda task_id: None
         self._ready: list[Task] = []
@@ -38,7 +38,7 @@ class Watch:
         self._error: Exception | None = None
 
     def give(self, task: Task) -> None:
-        """An outcome that just came."""
+        """Adds an outcome that just came."""
         if self._error is not None:
             return
         self.waiting_for.discard(task.task_id)
@@ -55,7 +55,7 @@ class Watch:
             )
 
     def give_early(self, task_ids: Sequence[str], find: Callable[[str], Task | None]) -> None:
-        """Outcomes that were there before; `find` has them for as long as they are kept."""
+        """Adds outcomes from before the watch; `find` returns them as long as they are kept."""
         if self._error is not None:
             return
         self._early[:0] = reversed(task_ids)
@@ -70,7 +70,7 @@ class Watch:
         self._wake.set()
 
     async def take(self) -> list[Task]:
-        """Waits for outcomes and returns some; nothing once every named task was returned."""
+        """Waits for outcomes and returns some; an empty list once every named task was returned."""
         while not (tasks := self.drain()):
             if not self.waiting_for and not self.submitter:
                 return []
@@ -78,7 +78,7 @@ class Watch:
         return tasks
 
     def drain(self) -> list[Task]:
-        """What there is at present, as much as may be encoded at once."""
+        """The outcomes there are now, up to what may be encoded at once."""
         self._wake.clear()
         if self._error is not None:
             raise self._error
@@ -111,7 +111,7 @@ class Watch:
 
 
 class WatchedNames:
-    """How much the ids in the open watches of each identity weigh, which are kept until a watch ends, read or unread.
+    """How much the ids in each identity's open watches weigh; ids are kept until their watch ends, read or unread.
 
     Operators of the whole fleet are not limited.
     """
@@ -122,7 +122,7 @@ class WatchedNames:
 
     @contextmanager
     def holding(self, identity: Identity, size: int, count: int) -> Iterator[None]:
-        """So many ids of that size; ResourceExhausted when they are too many."""
+        """Counts `count` ids of `size` bytes for a while; raises ResourceExhausted when they are too many."""
         weight = size + WEIGHT_OF_A_NAME * count
         if identity.owns_fleet:
             yield
@@ -153,7 +153,7 @@ class Watchers:
         self._all: set[Watch] = set()
 
     def add(self, watch: Watch, unfinished: Iterable[str]) -> None:
-        """`unfinished` are those of its tasks whose ends are still to come; it is given the others by its owner."""
+        """`unfinished` are the tasks of the watch that have not ended; its owner gives it the others."""
         self._all.add(watch)
         for task_id in unfinished:
             self._by_task.setdefault(task_id, []).append(watch)
