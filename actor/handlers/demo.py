@@ -14,7 +14,7 @@ _LONGEST_SLEEP_SECONDS = 24 * 3600.0
 
 
 class Noop:
-    """Answers nothing, at once."""
+    """Answers at once with an empty result."""
 
     kind = "noop"
     runs_in = RunsIn.INLINE

@@ -35,7 +35,7 @@ class EvaluateParameters(PlayParameters):
 
 @contextmanager
 def cancellable(context: Context) -> Iterator[None]:
-    """Around whole episodes: whoever plays raises Unavailable when it was cancelled; any other stands."""
+    """Wraps the play of whole episodes: Unavailable means Cancelled if the task was cancelled; otherwise it stands."""
     context.check()
     try:
         yield

@@ -32,7 +32,7 @@ log = get_logger("parlmesh.actor")
 
 
 class OpponentParameters(Parameters):
-    """A version on the other side of a game; 0 = the acting one."""
+    """A version that plays the other side of a game; 0 = the acting one."""
 
     version: int = Field(ge=0, lt=1 << 53)
     share: float = Field(gt=0.0, le=1.0)
@@ -44,7 +44,7 @@ class RolloutParameters(Parameters):
     run_id: str = Field(min_length=1, max_length=200)
     environment: dict[str, Any]
     num_envs: int = Field(ge=1, le=65_536)
-    # A learner of the release before asks by the older name.
+    # A learner of the previous release uses the older name.
     trajectory_steps: int = Field(
         ge=1, le=1_000_000, validation_alias=AliasChoices("trajectory_steps", "fragment_steps")
     )
@@ -59,7 +59,7 @@ class RolloutParameters(Parameters):
 
     @property
     def collector_key(self) -> str:
-        """Tasks with the same key go on with each other's episodes."""
+        """Tasks with the same key continue each other's episodes."""
         collected = [self.run_id, self.environment, self.num_envs, self.seed, self.restart_steps, self.reward_discount]
         return json.dumps([*collected, self.search and self.search.model_dump()], sort_keys=True)
 
@@ -83,7 +83,7 @@ class _Tally:
     opponents: dict[str, str] = field(default_factory=dict)
 
     def add(self, receipt: Receipt) -> None:
-        """Takes in one receipt; HandlerError when the learner will never want such a trajectory."""
+        """Adds one receipt; raises HandlerError for an error other than FailedPrecondition."""
         error = receipt.error
         if error is None:
             self.accepted += 1
@@ -96,7 +96,7 @@ class _Tally:
             raise HandlerError(text, retryable=retryable, reason=error.reason)
 
     def result(self) -> Result:
-        """What the submitter is told."""
+        """The task's result."""
         return Result(
             {
                 "steps": self.steps,
@@ -167,7 +167,7 @@ class Rollout:
         asked = time.perf_counter()
         held = self._policies.policy(wanted.run_id, wanted.min_policy_version, context, wanted.run_uid)
         opponents = self._opponents(wanted, held, context, tally)
-        # Read before the clock: a thread that was left behind may still end a fragment of this slot.
+        # Read before the clock, because an abandoned thread may still end a fragment of this slot.
         free_since = self._ended.get(context.slot)
         started = time.perf_counter()
         fragment = collector.collect(held.policy, wanted.trajectory_steps, opponents)
@@ -202,7 +202,7 @@ class Rollout:
     def _opponents(
         self, wanted: RolloutParameters, held: HeldPolicy, context: Context, tally: _Tally
     ) -> list[Opponent]:
-        """The versions that were asked for, each exactly; the task's result says by which digest."""
+        """The versions that were asked for, each exactly; the task's result names their digests."""
         found = []
         for each in wanted.opponents:
             other = held
@@ -214,7 +214,7 @@ class Rollout:
 
     @contextmanager
     def _collector(self, wanted: RolloutParameters, slot: int) -> Iterator[Collector]:
-        """The slot's environments, taken out while in use and put back unless the task failed half-way."""
+        """The slot's environments, taken out while in use and put back unless the task failed."""
         with self._lock:
             entry, resets = self._kept.pop(slot, None), self._resets
         if entry is not None and entry.key != wanted.collector_key:
@@ -245,7 +245,7 @@ class Rollout:
             _close(entry.collector)
 
     def _seed(self, run_seed: int, slot: int) -> np.random.SeedSequence:
-        """Environments recreated within one life of the actor never repeat games either."""
+        """A new seed each time, so that environments recreated within one life of the actor never repeat games."""
         with self._lock:
             made = self._made[run_seed, slot]
             self._made[run_seed, slot] += 1
@@ -254,7 +254,7 @@ class Rollout:
 
 
 def _close(collector: Collector) -> None:
-    """Environments that do not close well cost no task, and hide nothing that was raised before."""
+    """Closes environments; an error in that fails no task and hides no earlier error."""
     try:
         collector.close()
     except Exception as error:
@@ -262,8 +262,8 @@ def _close(collector: Collector) -> None:
 
 
 async def _receipts(uploads: deque[Upload], tally: _Tally) -> Result:
-    """The end of a rollout, once every receipt is in."""
+    """Ends a rollout once every receipt is in."""
     while uploads:
-        # The upload goes on when nobody waits for its receipt any more.
+        # The upload goes on even if nobody waits for its receipt any more.
         tally.add(await asyncio.shield(asyncio.wrap_future(uploads.popleft())))
     return tally.result()

@@ -31,7 +31,7 @@ log = get_logger("parlmesh.actor")
 
 _VERSIONS_KEPT = 2
 _RUNS_FOLLOWED = 4
-# A run that nobody asked for so long is no longer followed when its stream breaks.
+# A run that was not used for this long is no longer followed once its stream breaks.
 _FORGET_SECONDS = 60.0
 # Larger blobs are decoded in a thread, so that heartbeats go on.
 _DECODE_INLINE_BYTES = 256 << 10
@@ -48,12 +48,12 @@ class HeldPolicy:
     size_bytes: int = 0
 
     def serves(self, min_version: int, run_uid: str) -> bool:
-        """Whether it is new enough, and of the run that is meant where that is said."""
+        """Whether it is new enough, and not known to be of another run than `run_uid`."""
         return self.version >= min_version and not _differ(run_uid, self.run_uid)
 
 
 def _differ(one: str, other: str) -> bool:
-    """Whether two uids are known to be those of two runs."""
+    """Whether two uids are known to belong to different runs."""
     return "" not in (one, other) and one != other
 
 
@@ -70,12 +70,12 @@ class _Run:
     newest: HeldPolicy | None = None
     held: "OrderedDict[int, HeldPolicy]" = field(default_factory=OrderedDict)
     asked: "OrderedDict[int, HeldPolicy]" = field(default_factory=OrderedDict)
-    """Versions that were asked for by number, as opponents are, the one asked for last at the end."""
+    """Versions that were asked for by number, such as opponents; the last one asked for is at the end."""
     waiting: "list[_Waiter]" = field(default_factory=list)
     follower: "asyncio.Task[None] | None" = None
     last_used: float = 0.0
     base: Base | None = None
-    """The newest version's bytes, kept where deltas are asked for."""
+    """The newest version's bytes, kept if deltas are asked for."""
 
 
 class PolicyCache:
@@ -95,7 +95,7 @@ class PolicyCache:
     ) -> None:
         self._encoding = encoding
         self._wanted = PolicyEncoding.Value(f"POLICY_ENCODING_{encoding.upper()}")
-        # A single version has nothing before it.
+        # A version fetched by itself has no base for a delta.
         self._plain = PolicyEncoding.POLICY_ENCODING_ZSTD if encoding == "delta" else self._wanted
         self._stub = stub
         self._relay = relay
@@ -164,7 +164,7 @@ class PolicyCache:
         return policy
 
     def reset(self) -> None:
-        """Forgets every policy and follows no run; those who wait are told."""
+        """Forgets every policy and follows no run; waiting callers get an error."""
         for run in list(self._runs.values()):
             self._forget(run)
         self.newest_version = 0
@@ -201,7 +201,7 @@ class PolicyCache:
             except FleetError as fleet_error:
                 error = fleet_error
             except Exception as defect:
-                # Costs this watch, not the actor: the next one may meet something else.
+                # This ends the watch, not the actor: the next watch may work.
                 log.exception("policy_watch_failed", defect, run_id=run.run_id)
                 error = Unavailable(f"a policy cannot be taken in: {sentence(defect)}")
             finally:
@@ -213,7 +213,7 @@ class PolicyCache:
                 return
             pause = backoff.next()
             self._metrics.reconnects.labels("learner").inc()
-            # Said once; a learner that stays away does not fill the log.
+            # Logged once, so that a learner that stays away does not fill the log.
             (log.debug if away else log.warning)(
                 "policy_watch_broken",
                 run_id=run.run_id,
@@ -225,7 +225,7 @@ class PolicyCache:
             await asyncio.sleep(pause)
 
     def _watch(self, run: _Run) -> Any:
-        """No deadline: the watch lasts as long as the run is followed."""
+        """Opens a watch. It has no deadline, because it lasts as long as the run is followed."""
         have, uid = (run.newest.version, run.newest.run_uid) if run.newest is not None else (0, "")
         request = WatchPolicyRequest(
             run_id=run.run_id, with_policy=self._relay is None, have_version=have, encoding=self._wanted, run_uid=uid
@@ -285,8 +285,8 @@ class PolicyCache:
                 waiter.future.set_result(run.newest)
 
     def _is_anew(self, newest: HeldPolicy, arriving: Arriving, *, first: bool) -> bool:
-        """Whether what is held is of a run that is gone. Versions only grow within a watch; what a learner says first,
-        when it is back, is the truth about its run, even when its memory went back."""
+        """Whether the held policies are of a run that is gone. Versions only grow within a watch; the first message of
+        a new watch is the truth about its run, even if the learner went back to an older state."""
         header = arriving.header
         assert header is not None
         if _differ(header.run_uid, newest.run_uid):
@@ -295,7 +295,7 @@ class PolicyCache:
         return first and header.version <= newest.version and not same
 
     def _begin_anew(self, run: _Run, header: PolicyHeader) -> None:
-        """Forgets what was held of a run that is gone."""
+        """Forgets the held policies of a run that is gone."""
         have = run.newest
         assert have is not None
         log.warning(
@@ -315,20 +315,20 @@ class PolicyCache:
                 waiter.future.set_exception(gone)
 
     def _refuse(self, run: _Run, version: int) -> None:
-        """Versions only grow: a lower one within a watch is somebody else's."""
+        """Counts and logs a refused version: within a watch, versions only grow."""
         have = run.newest.version if run.newest else 0
         self._metrics.policy_fetches.labels("refused").inc()
         log.error("policy_refused", run_id=run.run_id, version=version, have_version=have)
 
     async def _relayed(self, header: PolicyHeader, base: Base | None) -> FetchedPolicy | None:
-        """A version from the relay; None when there is no relay, or the learner is to be asked."""
+        """A version from the relay; None when there is no relay, or the learner must be asked."""
         fetched = None if self._relay is None else await self._relay.fetch(header, self._encoding, base)
         if fetched is not None:
             self._account(fetched)
         return fetched
 
     async def _relayed_version(self, request: GetPolicyRequest, seconds: float) -> FetchedPolicy | None:
-        """The same of a version that is asked for by number: its digest is the learner's to say."""
+        """The same for a version that is asked for by number: only the learner can name its digest."""
         if self._relay is None or not self._relay.answers:
             return None
         try:
@@ -370,7 +370,7 @@ class PolicyCache:
             else:
                 policy = await asyncio.to_thread(self._decode, fetched.data)
         except Exception as error:
-            # Whatever the code of a policy comes up with.
+            # The code of a policy may raise anything.
             self._metrics.policy_fetches.labels("corrupt").inc()
             why = error.message if isinstance(error, FleetError) else sentence(error)
             text = f"policy version {fetched.version} of run {run_id!r} cannot be used: {why}"
@@ -380,11 +380,11 @@ class PolicyCache:
     def _keep(self, run: _Run, policy: HeldPolicy) -> None:
         run.held[policy.version] = policy
         while len(run.held) > _VERSIONS_KEPT:
-            # The newest is always kept, whatever older version was asked for since.
+            # The oldest goes first, so the newest is always kept.
             del run.held[min(run.held)]
 
     def _keep_asked(self, run: _Run, policy: HeldPolicy) -> None:
-        """Until others have been asked for since that take up the room; the last one stays, whatever it weighs."""
+        """Keeps a version that was asked for until later ones need the room; the last one stays, whatever its size."""
         run.asked[policy.version] = policy
         while (
             len(run.asked) > 1 and sum(each.size_bytes for each in run.asked.values()) > self._limits.held_policy_bytes

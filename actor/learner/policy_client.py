@@ -1,4 +1,4 @@
-"""The learner's policies as handlers in threads see them: plain calls that wait on the event loop."""
+"""The learner's policies for handlers in threads: plain calls that wait on the event loop."""
 
 import asyncio
 import concurrent.futures
@@ -9,7 +9,7 @@ from parlmesh.handlers import Cancelled, Context
 
 from .policy_cache import HeldPolicy, PolicyCache
 
-# How long a cancelled handler may still sit in a wait.
+# How long a cancelled handler may still wait.
 _POLL_SECONDS = 0.1
 
 
@@ -43,9 +43,9 @@ class PolicyLink:
 
 
 def wait_for_end(future: "concurrent.futures.Future[Any]", context: Context) -> None:
-    """Waits until the future has ended, well or not; Cancelled when the attempt was cancelled meanwhile.
+    """Waits until the future has ended, even with an error; raises Cancelled if the attempt is cancelled meanwhile.
 
-    The future has a deadline of its own.
+    The future has its own deadline.
     """
     while not concurrent.futures.wait((future,), _POLL_SECONDS).done:
         context.check()

@@ -27,14 +27,14 @@ log = get_logger("parlmesh.actor")
 
 _Call: TypeAlias = "grpc.aio.StreamStreamCall[bytes, UploadTrajectoriesResponse]"
 _METHOD = DESCRIPTOR.services_by_name["ExperienceService"].methods_by_name["UploadTrajectories"]
-# The learner's word for a trajectory it has already; after a broken stream it means that the first sending arrived.
+# The learner's reason for a trajectory it already has; after a broken stream it means that the first one arrived.
 DUPLICATE = "DUPLICATE_TRAJECTORY"
 OLD_INCARNATION = "OLD_INCARNATION"
 ACCEPTED = "accepted"
 
 
 def upload_stream(channel: grpc.aio.Channel) -> Callable[[], _Call]:
-    """Opens streams whose requests are serialised already, in the thread that collected them."""
+    """Returns a function that opens streams; their requests were serialised in the thread that collected them."""
     opened: Callable[[], _Call] = channel.stream_stream(
         f"/{_METHOD.containing_service.full_name}/{_METHOD.name}",
         response_deserializer=UploadTrajectoriesResponse.FromString,
@@ -44,7 +44,7 @@ def upload_stream(channel: grpc.aio.Channel) -> Callable[[], _Call]:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What the learner says of one trajectory."""
+    """The learner's answer to one trajectory."""
 
     error: FleetError | None
     """None when it was accepted."""
@@ -60,7 +60,7 @@ class _Pending:
 
 
 class Uploads:
-    """The uploads of one actor; used as a context manager, which owns the stream. It is opened by the first upload."""
+    """The uploads of one actor; used as a context manager, which owns the stream. The first upload opens it."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Uploads:
         rng: random.Random,
         on_outlived: Callable[[int], None] = lambda newest: None,
     ) -> None:
-        """`on_outlived` hears of the incarnation that the learner takes for a later one than this actor's."""
+        """`on_outlived` is told the incarnation that the learner takes for a later start of this actor."""
         self._on_outlived = on_outlived
         self._open_stream = open_stream
         self._limits = limits
@@ -114,11 +114,11 @@ class Uploads:
         return next(self._sequences)
 
     def begin(self, trajectory: EncodedTrajectory) -> "concurrent.futures.Future[Receipt]":
-        """`upload` from any thread; it goes on when nobody waits for it."""
+        """Starts `upload` from any thread; it goes on even if nobody waits for it."""
         return asyncio.run_coroutine_threadsafe(self.upload(trajectory), self._loop)
 
     async def upload(self, trajectory: EncodedTrajectory) -> Receipt:
-        """Sends it, again after a broken stream, until there is a receipt; DeadlineExceeded when none comes in time."""
+        """Sends it, also over a new stream, until a receipt comes; raises DeadlineExceeded if none comes in time."""
         size, limit = len(trajectory.request), await self._limit(len(trajectory.request))
         if size > limit:
             self._metrics.uploads.labels("TOO_LARGE").inc()
@@ -143,7 +143,7 @@ class Uploads:
         return receipt
 
     async def _limit(self, size: int) -> int:
-        """What one message may hold. A learner says it when the stream opens, and only what is very large waits."""
+        """The largest allowed message. A learner names it when the stream opens; only very large ones wait for that."""
         if size > UNTOLD_MESSAGE_BYTES and not self._told.is_set():
             self._wake.set()
             with contextlib.suppress(TimeoutError):
@@ -175,7 +175,7 @@ class Uploads:
             self._unsent = deque(sorted(self._pending))
             pause = self._backoff.next()
             self._metrics.reconnects.labels("learner").inc()
-            # Said once; a learner that stays away does not fill the log.
+            # Logged once, so that a learner that stays away does not fill the log.
             (log.debug if self._away else log.warning)(
                 "upload_stream_broken",
                 reason=cause.reason,
@@ -225,7 +225,7 @@ class Uploads:
             self._away = False
             for sequence in response.also_accepted:
                 self._settle(sequence, Receipt(None, response.policy_version))
-            # With no room announced one is still sent: its receipt is how new room is learned of.
+            # Without credits, one is still sent, because its receipt announces new room.
             self._window = max(1, min(self._limits.uploads_in_flight, response.credits))
             pending = self._pending.get(response.sequence)
             sent_before = pending is not None and pending.times_sent > 1

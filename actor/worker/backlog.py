@@ -1,4 +1,4 @@
-"""The tasks that an actor holds and that wait for a slot: in which order they begin."""
+"""The tasks that an actor holds until a slot is free, and the order in which they begin."""
 
 from collections import deque
 
@@ -22,7 +22,7 @@ class Backlog:
         return self._length
 
     def add(self, assignment: Assignment) -> None:
-        """Puts it behind all others of its priority."""
+        """Adds a task behind all others of its priority."""
         self._queues[_known(assignment.priority)].append(assignment)
         self._length += 1
 
@@ -35,7 +35,7 @@ class Backlog:
         return None
 
     def clear(self) -> None:
-        """Forgets all."""
+        """Forgets all tasks."""
         for queue in self._queues.values():
             queue.clear()
         self._length = 0

@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 log = get_logger("parlmesh.actor")
 
 _Call: TypeAlias = "grpc.aio.StreamStreamCall[ConnectRequest, ConnectResponse]"
-# The scheduler's word for an actor that was replaced by a later start of itself: it must not come back.
+# The scheduler's reason when a later start has replaced this actor: it must not come back.
 OLD_INCARNATION = "OLD_INCARNATION"
-# So long credentials that were good may be refused: files on both sides are changed one after another.
+# How long good credentials may be refused, because files on both sides are changed one after another.
 _RENEWAL_SECONDS = 60.0
-# So often an actor that never got through asks why.
+# How often an actor that never got through asks why.
 _LOOK_SECONDS = 5.0
-# A scheduler is waited for no longer than this to miss an earlier start.
+# Longest wait for the scheduler to notice that a later start is dead.
 _LONGEST_LAPSE_SECONDS = 600.0
 # The interval when the scheduler names none.
 _DEFAULT_HEARTBEAT_SECONDS = 1.0
 
 
 class Uplink:
-    """Carries one actor's messages. What is ready goes into one message; nothing waits for more."""
+    """Carries one actor's messages. Everything ready goes into one message; nothing waits for more."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Uplink:
             await self._check(cause)
             pause = self._backoff.next()
             self._metrics.reconnects.labels("scheduler").inc()
-            # Said once; a scheduler that stays away does not fill the log.
+            # Logged once, so that a scheduler that stays away does not fill the log.
             (log.debug if self._away else log.warning)(
                 "disconnected",
                 actor_id=actor_id,
@@ -97,7 +97,7 @@ class Uplink:
         log.info("left", actor_id=actor_id, scheduler=self._scheduler)
 
     async def _check(self, cause: FleetError) -> None:
-        """Raises what will not pass. Credentials of an actor that was connected may be about to be renewed."""
+        """Raises errors that will not pass. Credentials of an actor that was connected may be about to be renewed."""
         if cause.reason == OLD_INCARNATION:
             newest = int(cause.metadata.get("newest_incarnation", 0))
             if self._succeeds(newest) or self._outwaits(float(cause.metadata.get("lapse_seconds", 0.0))):
@@ -120,11 +120,11 @@ class Uplink:
 
     @property
     def connected(self) -> bool:
-        """Whether the scheduler has welcomed the stream that is open."""
+        """Whether the scheduler has welcomed the open stream."""
         return self._joined.is_set()
 
     async def stays_away(self, seconds: float) -> None:
-        """Returns once there was no connection for so long."""
+        """Returns once there has been no connection for `seconds`."""
         while True:
             await self._apart.wait()
             try:
@@ -172,19 +172,20 @@ class Uplink:
             raise Unavailable(f"{self._scheduler} ended the stream without a welcome")
         if self._succeeds(response.welcome.newest_incarnation):
             raise Unavailable(
-                "an earlier start had a later clock: this one comes again after it", reason="CLOCK_WENT_BACK"
+                "an earlier start had a later clock; this one connects again with a later incarnation",
+                reason="CLOCK_WENT_BACK",
             )
         self._worker.welcome(response.welcome)
         self._worker.receive(response)
         return response.welcome
 
     def _succeeds(self, newest: int) -> bool:
-        """Whether this start, before it was ever welcomed, comes again as the one after the newest that is known."""
+        """Takes the incarnation after the newest known one if this start was never welcomed; tells whether it did."""
         return not self._was_connected and self._worker.identity.succeed(newest)
 
     def _outwaits(self, lapse_seconds: float) -> bool:
-        """Whether the later start that is connected may be dead, and the scheduler has not missed it yet. One that is
-        still heard after that time lives."""
+        """Whether the later start that is connected may be dead, unnoticed by the scheduler so far. One that is still
+        connected after that time is alive."""
         if self._was_connected or not self._worker.identity.from_clock or not lapse_seconds > 0:
             return False
         now = asyncio.get_running_loop().time()
@@ -193,7 +194,7 @@ class Uplink:
             log.warning(
                 "later_start_is_connected",
                 actor_id=self._worker.identity.actor_id,
-                advice="this one goes on if the other is dead, and ends if it is not",
+                advice="this one goes on if the other is dead, else it ends",
                 wait_seconds=round(self._rival_until - now, 1),
             )
         return now < self._rival_until
@@ -223,7 +224,7 @@ class Uplink:
             self._heartbeat_due = True
             self._worker.outbound.set()
             await asyncio.sleep(interval_seconds)
-            self._backoff.reset()  # a stream that lasted is no part of a series of failures
+            self._backoff.reset()  # a stream that lasted ends a series of failures
 
 
 def _heartbeat_seconds(welcome: Welcome) -> float:

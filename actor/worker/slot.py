@@ -1,4 +1,4 @@
-"""One slot: runs an attempt wherever its handler wants to run, and gets rid of it when it must end."""
+"""One slot: runs an attempt where its handler wants to run, and gets rid of it when it must end."""
 
 import asyncio
 import threading
@@ -32,7 +32,7 @@ class _Execution:
 
 
 class Slot:
-    """One place of an actor. Its thread and processes are kept between attempts and replaced when they do not stop."""
+    """One slot of an actor. Its thread and processes are kept between attempts and replaced if they do not stop."""
 
     def __init__(self, index: int, *, actor_id: str, stop_seconds: float, metrics: ActorMetrics, blobs: Blobs) -> None:
         self.index = index
@@ -101,7 +101,7 @@ class Slot:
 
     async def _stop(self, execution: _Execution, kind: str, task_id: str) -> None:
         execution.stop()
-        # Whatever it still answers is late; asking for the exception keeps asyncio from reporting it as forgotten.
+        # Any answer is too late; asking for the exception keeps asyncio from reporting it as never retrieved.
         execution.end.add_done_callback(lambda end: end.cancelled() or end.exception())
         try:
             await asyncio.wait({execution.end}, timeout=self._stop_seconds)
@@ -135,7 +135,7 @@ class SlotThread:
         return future
 
     def retire(self) -> None:
-        """Ends the thread once its present call returns; does not wait for it."""
+        """Ends the thread once its current call returns; does not wait for it."""
         self._inbox.put(None)
 
     def _serve(self) -> None:

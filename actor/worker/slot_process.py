@@ -16,7 +16,7 @@ from .attempt_results import ACTOR_LOST
 from .slot_child import HEADER_BYTES, frame, length_of
 
 _CHILD = f"{__package__}.slot_child"
-# From the closing of its pipe to the end of a process.
+# Longest time from the closing of a process's pipe to its end.
 _END_SECONDS = 2.0
 
 
@@ -64,7 +64,7 @@ class SlotProcess:
             await self._killed.wait()
 
     async def _end_of(self, process: Process) -> int:
-        """The exit code of a process that has closed its pipe. To kill one that is just ending would hide its code."""
+        """The exit code of a process that has closed its pipe. Killing one that is just ending would hide its code."""
         try:
             async with asyncio.timeout(_END_SECONDS):
                 return await process.wait()

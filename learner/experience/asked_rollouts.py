@@ -26,12 +26,12 @@ class _Rollout:
 
 
 class RolloutEnd(NamedTuple):
-    """What the end of a rollout says, besides its outcome."""
+    """What the end of a rollout tells besides its outcome."""
 
     heard_of: bool
     """Whether any trajectory of it came, good or bad."""
     slow: bool
-    """Whether it took too long for a rollout of this run, although less than any run would wait."""
+    """Whether it ran past this run's own deadline, which is shorter than the configured one."""
 
 
 class AskedRollouts:
@@ -46,10 +46,10 @@ class AskedRollouts:
         forgive: Callable[[str], None],
         clock: Callable[[], float],
     ) -> None:
-        """`node_of` an actor is empty when it is not known, `is_leftover` says whether a task is from before the
-        learner's restart, and `forgive` hears of every actor that delivers."""
+        """`node_of` returns an actor's node, empty if unknown; `is_leftover` tells whether a task is from before the
+        learner's restart; `forgive` is told of every actor that delivers."""
         self.outstanding: set[str] = set()
-        """Those that have neither delivered nor ended."""
+        """Rollouts that have neither delivered nor ended."""
         self.deadline = RolloutDeadline(most_seconds)
         self._node_of = node_of
         self._is_leftover = is_leftover
@@ -58,7 +58,7 @@ class AskedRollouts:
         self._rollouts: OrderedDict[str, _Rollout] = OrderedDict()
 
     def ask(self, task_ids: Iterable[str]) -> None:
-        """They have just been submitted."""
+        """Notes rollouts that have just been submitted."""
         now, seconds = self._clock(), self.deadline.seconds
         for task_id in task_ids:
             self.outstanding.add(task_id)
@@ -71,12 +71,12 @@ class AskedRollouts:
                 del self._rollouts[oldest]
 
     def note_arrival(self, task_id: str) -> None:
-        """A trajectory that names this rollout is here, whether it is taken or not."""
+        """Notes that a trajectory names this rollout, whether it is accepted or not."""
         if (rollout := self._rollouts.get(task_id)) is not None:
             rollout.heard_of = True
 
     def check(self, trajectory: Trajectory) -> None:
-        """Raises when a proven sender speaks for another, or of what nobody asked it for."""
+        """Raises when a proven sender speaks for another node, or for a rollout that is not awaited."""
         if not trajectory.node_id:
             return
         owner = self._node_of(trajectory.actor_id)
@@ -92,7 +92,7 @@ class AskedRollouts:
             raise FailedPrecondition(f"the rollout {trajectory.task_id!r} {what}", reason=UNASKED)
 
     def deliver(self, trajectory: Trajectory) -> None:
-        """The trajectory of a rollout is taken; its outcome may follow later."""
+        """Notes that a rollout's trajectory was accepted; its outcome may follow later."""
         self.outstanding.discard(trajectory.task_id)
         if (rollout := self._rollouts.get(trajectory.task_id)) is not None:
             if not (rollout.delivered or rollout.ended):
@@ -101,7 +101,7 @@ class AskedRollouts:
         self._forgive(trajectory.actor_id)
 
     def end(self, task_id: str, *, timed_out: bool) -> RolloutEnd:
-        """Its outcome is here. A rollout that is not remembered counts as one of which something came."""
+        """Notes a rollout's outcome. A rollout that is not remembered counts as heard of."""
         self.outstanding.discard(task_id)
         rollout = self._rollouts.get(task_id)
         if rollout is None or rollout.ended:

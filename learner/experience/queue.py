@@ -39,7 +39,7 @@ class ExperienceQueue:
         self._first_version = first_version
         self._origins = Origins()
         self._queue: deque[Trajectory] = deque()
-        # What a fleet was asked for; a serial run asks nobody.
+        # The rollouts that a fleet was asked for; None in a serial run.
         self.asked: AskedRollouts | None = None
         self.received = 0
         self.trained = 0
@@ -55,7 +55,7 @@ class ExperienceQueue:
         return self._max_queued - len(self._queue)
 
     def put(self, trajectory: Trajectory, newest_version: int) -> None:
-        """Raises, having counted why, when the trajectory is refused."""
+        """Queues a trajectory; counts the reason and raises when it is refused."""
         try:
             self._check(trajectory, newest_version)
         except FleetError as error:
@@ -69,15 +69,15 @@ class ExperienceQueue:
             self.asked.deliver(trajectory)
 
     def refuse(self, error: FleetError) -> None:
-        """Counts a trajectory that is not taken."""
+        """Counts a refused trajectory."""
         with self.books:
             self.received += 1
             self.dropped[error.reason] += 1
 
     def take(self, count: int, version: int) -> list[Trajectory] | None:
-        """The `count` oldest that are within the lag limit for a policy of `version`, or None while there are fewer.
+        """The `count` oldest trajectories within the lag limit for `version`, or None while there are fewer.
 
-        Those past the limit are dropped here too: they grew too old while they waited.
+        Trajectories that grew too old while they waited are dropped here.
         """
         with self.books:
             fresh = [each for each in self._queue if version - each.policy_version <= self._max_lag]
@@ -90,7 +90,7 @@ class ExperienceQueue:
             return [self._queue.popleft() for _ in range(count)]
 
     def finish(self, count: int, *, applied: bool) -> None:
-        """Accounts for a batch that `take` gave out."""
+        """Accounts for a batch that `take` returned."""
         with self.books:
             self.training -= count
             if applied:
@@ -108,7 +108,7 @@ class ExperienceQueue:
             raise FailedPrecondition(message, reason="UNKNOWN_RUN")
         if self.asked is not None:
             self.asked.note_arrival(trajectory.task_id)
-        # Empty from an actor that does not know of uids: its version decides.
+        # Empty from an actor that does not know uids; then the version decides.
         if trajectory.run_uid and trajectory.run_uid != self._run_uid:
             message = f"run {self._run_id!r} was started again since the policy of this trajectory was published"
             raise FailedPrecondition(message, reason="OTHER_RUN")
@@ -141,20 +141,20 @@ class _Origin:
 
 
 class Origins:
-    """Whose trajectories were taken, by number: each counts once. Nobody speaks for another node's actor."""
+    """Numbers of accepted trajectories by node and actor: each counts once, and no node speaks for another's actor."""
 
     def __init__(self) -> None:
         self._origins: OrderedDict[tuple[str, str], _Origin] = OrderedDict()
 
     def check(self, trajectory: Trajectory) -> None:
-        """Raises when it was taken before, or its actor has been replaced."""
+        """Raises when the trajectory was accepted before, or its actor has been replaced."""
         origin = self._origins.get((trajectory.node_id, trajectory.actor_id))
         if origin is None or trajectory.incarnation > origin.incarnation:
             return
         who = f"actor {trajectory.actor_id} incarnation {trajectory.incarnation}"
         if trajectory.incarnation < origin.incarnation:
             message = f"{who} was replaced by incarnation {origin.incarnation}"
-            # An actor whose clock went back comes again as the one after it.
+            # An actor whose clock went back then takes the incarnation after the newest.
             raise FailedPrecondition(message, reason="OLD_INCARNATION", newest_incarnation=origin.incarnation)
         if trajectory.sequence in origin.seen or trajectory.sequence <= origin.highest - _WINDOW:
             raise FailedPrecondition(
@@ -162,7 +162,7 @@ class Origins:
             )
 
     def add(self, trajectory: Trajectory) -> None:
-        """It is taken."""
+        """Notes an accepted trajectory."""
         key = trajectory.node_id, trajectory.actor_id
         origin = self._origins.get(key)
         if origin is None or trajectory.incarnation > origin.incarnation:

@@ -11,10 +11,10 @@ def rollouts_wanted(*, batch: int, max_policy_lag: int, outstanding: int, queued
 
 
 def shares(*, slots: int, batch: int, max_policy_lag: int, num_envs: int) -> tuple[int, int]:
-    """Environments of a slot and trajectories of a batch that keep so many slots busy, the batch as large as before.
+    """Environments per slot and trajectories per batch that keep `slots` slots busy, with batches as large as before.
 
-    As given when every slot has something to do already. Else all are busy beside the batch in training too, as far as
-    there are environments to divide.
+    Both stay as given if every slot has work already. Otherwise environments are divided, as far as they can be, until
+    all slots are busy even while a batch is in training.
     """
     if (max_policy_lag + 1) * batch >= slots:
         return num_envs, batch

@@ -32,7 +32,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The largest numbers, either way, that an honest environment gives and an update can sum over."""
+    """The largest magnitudes that an honest environment gives and an update can sum over."""
 
     reward: float = 1e8
     observation: float = 1e9
@@ -88,7 +88,7 @@ class TrajectorySchema:
         return sum(np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in self._columns.values())
 
     def check(self, columns: dict[str, Array]) -> None:
-        """InvalidInput names the first column that does not fit."""
+        """Raises InvalidInput, which names the first column that does not fit."""
         for name in columns:
             if name not in self._columns:
                 known = ", ".join(self._columns)
@@ -108,10 +108,10 @@ class TrajectorySchema:
 
     def _check_size(self, name: str, column: Array) -> None:
         limit = self._limits.get(name, _LARGEST)
-        # One fast pass settles nearly all: the sum of squares is no less than the largest of them.
+        # One fast pass settles nearly all columns: no square is larger than the sum of squares.
         if float(np.vdot(column, column)) <= limit * limit:
             return
-        # A NaN is the least and the largest of all.
+        # If there is a NaN, both are NaN.
         least, most = float(column.min()), float(column.max())
         if not (-limit <= least and most <= limit):
             if not (math.isfinite(least) and math.isfinite(most)):
@@ -157,7 +157,7 @@ def _check_targets(columns: dict[str, Array]) -> None:
 
 
 def check_episodes(fragment: Fragment) -> None:
-    """InvalidInput when its episodes cannot be."""
+    """Raises InvalidInput when the episodes are impossible."""
     episodes = EpisodeColumns.of(fragment.episodes)
     if len(episodes) and not (np.isfinite(episodes.returns).all() and episodes.steps.min() >= 0):
         raise InvalidInput("the episodes have returns that are not finite, or negative lengths", reason="EPISODES")

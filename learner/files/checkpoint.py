@@ -2,7 +2,7 @@
 
 A checkpoint is a folder v<version>/ with state.safetensors and checkpoint.json. It is written under another name,
 synced to disk and renamed, so a crash at any moment leaves the older ones as they were. A witness beside the folder
-knows of the newest: a run whose checkpoints are gone waits for them, and does not begin anew in silence.
+knows the newest version: a run whose checkpoints are gone waits for them instead of starting over silently.
 """
 
 import hashlib
@@ -22,14 +22,14 @@ from parlmesh.types import Array
 _STATE, _ABOUT = "state.safetensors", "checkpoint.json"
 _SOURCE_PREFIX = "source."
 _PARTIAL = ".partial-"
-# Of any run: they are told from each other by their folders.
+# The same for every run, since each has its own folder.
 _IDENTITY = 1
 log = get_logger("parlmesh.learner")
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A training at one version: numbers in `counters`, arrays in `tensors`."""
+    """A run's training at one version: numbers in `counters`, arrays in `tensors`."""
 
     version: int
     counters: Mapping[str, Any]
@@ -37,12 +37,12 @@ class Checkpoint:
 
     @property
     def of_trainer(self) -> dict[str, Array]:
-        """The tensors that are the trainer's."""
+        """The trainer's tensors."""
         return {name: value for name, value in self.tensors.items() if not name.startswith(_SOURCE_PREFIX)}
 
     @property
     def of_source(self) -> dict[str, Array]:
-        """The tensors that are the source's of experience."""
+        """The tensors of the experience source."""
         found = self.tensors.items()
         return {name.removeprefix(_SOURCE_PREFIX): value for name, value in found if name.startswith(_SOURCE_PREFIX)}
 
@@ -50,12 +50,12 @@ class Checkpoint:
     def of(
         cls, version: int, counters: Mapping[str, Any], trainer: Mapping[str, Array], source: Mapping[str, Array]
     ) -> "Checkpoint":
-        """Puts the tensors of both under one roof."""
+        """Joins the tensors of the trainer and the source."""
         return cls(version, counters, {**trainer, **{_SOURCE_PREFIX + name: value for name, value in source.items()}})
 
 
 class CheckpointsGone(OSError):
-    """There were some, and none can be read. Somebody may put them back."""
+    """There were checkpoints, but none can be read. Somebody may put them back."""
 
 
 class CheckpointFolder:
@@ -90,7 +90,7 @@ class CheckpointFolder:
         return final
 
     def tidy(self) -> None:
-        """Removes what crashes left behind; what cannot be removed is in nobody's way."""
+        """Removes what crashes left behind; what cannot be removed does no harm."""
         for left in self.path.glob(f"{_PARTIAL}*"):
             try:
                 remove(left)
@@ -98,8 +98,8 @@ class CheckpointFolder:
                 log.warning("partial_checkpoint_left", path=str(left), error=repr(error))
 
     def newest(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole; a damaged one is passed over with an error in the log. CheckpointsGone
-        when there were some and none is left."""
+        """The newest whole checkpoint; damaged ones are skipped with an error in the log. Raises CheckpointsGone when
+        there were some and none is left."""
         seen = self._witness.read()
         newest = 0 if seen is None else seen.last_id
         for folder in reversed(self._folders()):
@@ -122,7 +122,7 @@ class CheckpointFolder:
         if newest:
             raise CheckpointsGone(
                 f"the checkpoints in {self.path} are gone, and there was one of version {newest}: put them back, or"
-                f" delete {self._witness.path.name} beside them to begin the run anew"
+                f" delete {self._witness.path.name} beside them to start the run over"
             )
         return None
 
@@ -141,5 +141,5 @@ def _read(folder: Path) -> Checkpoint:
     if hashlib.sha256(state).hexdigest() != about["sha256"]:
         raise ValueError(f"{_STATE} does not have the digest that {_ABOUT} names")
     if not isinstance(about["counters"], dict):
-        raise ValueError(f"the counters of {_ABOUT} are no JSON object")
+        raise ValueError(f"the counters of {_ABOUT} are not a JSON object")
     return Checkpoint(int(about["version"]), about["counters"], safetensors.numpy.load(state))

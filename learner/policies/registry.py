@@ -9,7 +9,7 @@ from parlmesh.distribution.policy_messages import Published
 from parlmesh.errors import FailedPrecondition, NotFound
 from parlmesh.types import PolicyBlob
 
-# Enough that an evaluation can still fetch the version it was asked for; of large policies fewer are kept.
+# Enough for an evaluation to still fetch the version it was asked for; if policies are large, fewer are kept.
 _KEPT_VERSIONS = 256
 _KEPT_BYTES = 512 << 20
 _LEAST_KEPT = 4
@@ -22,7 +22,7 @@ class PolicyRegistry:
         self.run_id = run_id
         self.run_uid = run_uid
         self._versions: OrderedDict[int, Published] = OrderedDict()
-        # Asked for beyond their time, as opponents are.
+        # Versions needed beyond their time, such as opponents.
         self._kept: dict[int, Published] = {}
         self._bytes = 0
         self._changed = asyncio.Event()
@@ -50,16 +50,16 @@ class PolicyRegistry:
         self._kept[version] = self.get("", version)
 
     def recall(self, version: int, data: bytes) -> None:
-        """Serves a version of an earlier life again, until it is released."""
+        """Serves a version from before a restart again, until it is released."""
         blob = PolicyBlob(self.run_id, version, hashlib.sha256(data).digest(), data, self.run_uid)
         self._kept[version] = Published(blob, time.time())
 
     def release(self, version: int) -> None:
-        """The version is forgotten in its turn."""
+        """Lets a version be forgotten in its turn."""
         self._kept.pop(version, None)
 
     def keep_newest(self) -> None:
-        """Forgets all other versions, but those that are kept: the run has ended."""
+        """Forgets all older versions except kept ones, because the run has ended."""
         while len(self._versions) > 1:
             self._forget_oldest()
 
@@ -83,7 +83,7 @@ class PolicyRegistry:
         return self._versions.get(version) or self._kept.get(version)
 
     def is_other(self, run_uid: str) -> bool:
-        """Whether a uid is known to be that of another run."""
+        """Whether a uid is known to belong to another run."""
         return "" not in (run_uid, self.run_uid) and run_uid != self.run_uid
 
     async def passed(self, version: int) -> None:
@@ -92,7 +92,7 @@ class PolicyRegistry:
             await self._changed.wait()
 
     def check_run(self, run_id: str) -> None:
-        """NotFound when the run is another."""
+        """Raises NotFound when `run_id` is that of another run."""
         if run_id not in ("", self.run_id):
             raise NotFound(f"run {run_id!r} is not here; this learner has {self.run_id!r}", reason="UNKNOWN_RUN")
 

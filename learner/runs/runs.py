@@ -1,4 +1,4 @@
-"""All runs of a learner: created, started, paused, stopped, remembered over restarts, found by id."""
+"""All runs of a learner: created, started, paused, stopped, remembered across restarts, found by id."""
 
 import asyncio
 import re
@@ -61,19 +61,19 @@ class Runs:
         self._clock = clock
         self._entries: dict[str, Entry] = {}
         self._group: asyncio.TaskGroup | None = None
-        # One change at a time: none is decided on what another is about to change.
+        # One change at a time, so that none is decided on what another is about to change.
         self._changing = asyncio.Lock()
         self.past = Totals()
         self.strikes = Strikes()
         self._driver = Driver(launch, self.past, self.strikes, clock)
         self._locks: list[FolderLock] = []
-        # Runs that the disk does not give out now, and why.
+        # Runs that cannot be read from the disk now, and why.
         self._unread: dict[str, str] = {}
 
     def open(self) -> None:
-        """Reads what was written down, and makes the configured run ready; ConfigError when it cannot be."""
+        """Reads the recorded runs and prepares the configured one; raises ConfigError when that cannot be done."""
         try:
-            # The lock on run_dir speaks for what lies in it.
+            # The lock on run_dir also covers what lies in it.
             for folder in filter(None, (self._config.run_dir, self._config.runs_dir)):
                 self._locks.append(FolderLock(folder))
             self._open()
@@ -106,10 +106,10 @@ class Runs:
         try:
             entry.live = self._driver.launch(entry)
         except FleetError:
-            # The operator's to mend, who is told before anything is served.
+            # For the operator to mend, who is told before anything is served.
             raise
         except OSError as error:
-            # Passes, or is mended while others train; tried again until then.
+            # This passes, or is mended while other runs train; it is tried again until then.
             self._driver.hold_up(entry, error)
         except Exception as error:
             log.exception("run_failed", error, run_id=entry.run_id)
@@ -123,7 +123,7 @@ class Runs:
             log.warning("run_record_not_written", run_id=entry.run_id, error=sentence_of(error))
 
     async def keep(self, stop: asyncio.Event) -> None:
-        """Trains what is to be trained until `stop`; then every run has a checkpoint and goes on at the next start."""
+        """Trains all active runs until `stop`; each then has a checkpoint and goes on at the next start."""
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -141,7 +141,7 @@ class Runs:
             self.close()
 
     def close(self) -> None:
-        """Lets another learner have the folders."""
+        """Releases the folders for another learner."""
         while self._locks:
             self._locks.pop().release()
 
@@ -160,11 +160,11 @@ class Runs:
         return self._entries[run_id]
 
     def newest_first(self) -> list[Entry]:
-        """All of them."""
+        """All runs."""
         return sorted(self._entries.values(), key=lambda entry: entry.record.created_time, reverse=True)
 
     def registry(self, run_id: str) -> PolicyRegistry:
-        """The policies of a run; of one that ended in an earlier life of the learner, its newest model."""
+        """The policies of a run; its newest model if it ended before the learner was restarted."""
         entry = self.get(run_id)
         if not entry.registry.version and entry.state.final:
             models = entry.models.newest_first()
@@ -206,7 +206,7 @@ class Runs:
     # Life
 
     async def create(self, run_id: str, configuration: Mapping[str, Any]) -> Entry:
-        """A run that waits to be started; refused whole when anything of it cannot work."""
+        """Creates a run that waits to be started; refuses it if any part of it cannot work."""
         async with self._changing:
             if run_id and re.fullmatch(RUN_ID, run_id) is None:
                 raise InvalidInput(f"run_id must match {RUN_ID}, got {run_id!r}", reason="RUN_ID")
@@ -244,7 +244,7 @@ class Runs:
             return entry
 
     async def start(self, run_id: str) -> Entry:
-        """Begins a created run."""
+        """Starts a created run."""
         async with self._changing:
             entry = self.get(run_id)
             if entry.state is not RunState.CREATED:
@@ -257,7 +257,7 @@ class Runs:
             return entry
 
     async def pause(self, run_id: str) -> Entry:
-        """Stops collecting and training until resumed, also over a restart."""
+        """Stops collecting and training until resumed, even across a restart."""
         async with self._changing:
             entry = self.get(run_id)
             run = self._living(entry, "paused").run
@@ -279,7 +279,7 @@ class Runs:
             return entry
 
     async def stop(self, run_id: str) -> Entry:
-        """Ends a run after the update in hand; one that has ended is left alone."""
+        """Ends a run after the current update; leaves an ended run alone."""
         async with self._changing:
             entry = self.get(run_id)
             reason = "stopped on request"
@@ -292,7 +292,7 @@ class Runs:
             return entry
 
     async def _rewrite(self, entry: Entry, **changes: Any) -> None:
-        """Unavailable, and nothing has changed, when the disk refuses."""
+        """Changes the run's record; raises Unavailable, with nothing changed, when the disk refuses."""
         try:
             await asyncio.to_thread(entry.rewrite, **changes)
         except OSError as error:
@@ -317,14 +317,14 @@ class Runs:
             self.past.dropped[error.reason] += 1
 
     def _remember(self, record: RunRecord) -> Entry:
-        """A run that was created over gRPC, with a folder of its own."""
+        """Enters a run that was created over gRPC and has its own folder."""
         training = TrainingConfig.model_validate(dict(record.configuration))
         folder = self._config.created_runs_dir / record.run_id
         changes = {"run_id": record.run_id, "run_dir": folder, "training": training}
         return self._enter(record, self._config.model_copy(update=changes))
 
     def _recall(self, folder: Path) -> Entry | None:
-        """A run that was created before; None when there is none, or the disk does not say."""
+        """Enters a run that was created before; None when there is none, or it cannot be read now."""
         try:
             record = read_record(folder)
         except OSError as error:
@@ -343,7 +343,7 @@ class Runs:
             return None
 
     async def _recall_on(self, group: asyncio.TaskGroup) -> None:
-        """A disk that does not give out a run now may do so in a moment."""
+        """Tries again to read runs that could not be read, until all have been."""
         while self._unread:
             await asyncio.sleep(_RECALL_SECONDS)
             async with self._changing:
@@ -375,7 +375,7 @@ class Runs:
 
 
 def _completed(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
-    """As an older learner wrote it down, with the defaults of settings that are new since."""
+    """A configuration that an older learner recorded, with defaults for settings that are new since."""
     try:
         return effective(TrainingConfig.model_validate(dict(configuration)))
     except ValidationError:

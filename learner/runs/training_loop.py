@@ -156,19 +156,19 @@ class TrainingRun:
         metrics.POLICY_VERSION.set(self.progress.version)
 
     async def _reserve(self) -> None:
-        """Written down before it is published: also a learner that is killed now never publishes the version again."""
+        """Writes the next version down before publishing it, so that even a killed learner never publishes it again."""
         if self._versions.lacks(self.progress.version + 1):
             await self._disk.write(self._versions.reserve, self.progress.version + 1)
 
     async def _enter_league(self) -> None:
-        """The newest version becomes an opponent when its turn has come; it is on disk before anybody meets it."""
+        """Makes the newest version an opponent when it is due; it is on disk before anybody plays against it."""
         version = self.progress.version
         if self.league is not None and self.league.due(version):
             await self._disk.write(self.league.save, version, self.registry.get("", version).blob.data)
             self.league.enter(version)
 
     def receive(self, trajectory: Trajectory) -> None:
-        """Queues a trajectory, or raises why not."""
+        """Queues a trajectory, or raises the reason for refusing it."""
         try:
             self.queue.put(trajectory, self.progress.version)
         except FleetError as error:
@@ -179,7 +179,7 @@ class TrainingRun:
         else:
             self.obstacles.note_admission()
         finally:
-            # Also when it was refused: another may have to be asked for.
+            # Even after a refusal, because another may have to be asked for.
             self.wake()
 
     def wake(self) -> None:
@@ -187,14 +187,14 @@ class TrainingRun:
         self._wake.set()
 
     def stop(self, reason: str, *, leaving: bool = False) -> None:
-        """Ends the run after the update in hand. A learner that is leaving waits for no disk that refuses."""
+        """Ends the run after the current update. A learner that is leaving does not wait for a disk that refuses."""
         if leaving:
             self._disk.leave()
         self._end_of_run.stop(reason)
         self.wake()
 
     def fail(self, reason: str) -> None:
-        """Ends the run as failed after the update in hand."""
+        """Ends the run as failed after the current update."""
         self._end_of_run.fail(reason)
         self.wake()
 
@@ -223,7 +223,7 @@ class TrainingRun:
         await self._changed.wait()
 
     async def _loop(self, source: ExperienceSource) -> None:
-        # A run that was killed between a checkpoint and the evaluation due then.
+        # The run may have been killed between a checkpoint and the evaluation that was due then.
         await self._evaluate_if_due(source)
         while (batch := await self._next_batch(source)) is not None:
             fragments = [trajectory.fragment for trajectory in batch]
@@ -240,7 +240,7 @@ class TrainingRun:
             if update.applied and self.progress.updates % self.config.checkpoint_interval_versions == 0:
                 await self._save(source)
             await self._evaluate_if_due(source)
-        # Who stops a run may have stopped the actors too: then there is nobody to evaluate.
+        # After a stop the actors may have been stopped too: then there is nobody to evaluate.
         if self.ending or self._end_of_run.goal_reached:
             return
         if not self._evaluations.under_way:
@@ -262,7 +262,7 @@ class TrainingRun:
                     await self._save(source)
                 if self.progress.state is RunState.RUNNING:
                     await self._top_up(source)
-                # The top-up took time; the run may have been paused in it.
+                # The top-up took time; the run may have been paused meanwhile.
                 if self.progress.state is RunState.RUNNING:
                     batch = self.queue.take(self.config.batch_trajectories, self.progress.version)
                     if batch is not None:
@@ -304,7 +304,7 @@ class TrainingRun:
                     f"{progress.bad_updates} updates in a row were not finite; version {progress.version} is served"
                 )
             return
-        # Counted before the next version is served: lags are those to the version that was trained.
+        # Counted before the next version is served, because lags refer to the version that was trained.
         self.throughput.count(batch, update)
         self.publish()
         self.throughput.record(batch, update, waited=self._waited_seconds, updated=self._update_seconds)
@@ -313,7 +313,7 @@ class TrainingRun:
         self._notify()
 
     async def _evaluate_if_due(self, source: ExperienceSource) -> None:
-        """At lag 0 the run waits for the result, so that it ends where a serial run ends."""
+        """Starts a due evaluation. At lag 0 the run waits for the result, so that it ends where a serial run ends."""
         if self._evaluations.due:
             self._evaluations.start(source)
             if self._max_lag == 0:
@@ -321,7 +321,7 @@ class TrainingRun:
                 self._ticked = self._clock()
 
     async def _await_evaluation(self) -> None:
-        """Returns with the result, or without one when the run must end: a stop does not wait for whole episodes."""
+        """Waits for the result, unless the run must end: a stop does not wait for whole episodes."""
         while self._evaluations.under_way and not self.ending:
             self._wake.clear()
             if self._evaluations.done:
@@ -334,7 +334,7 @@ class TrainingRun:
         await self._write_record()
 
     async def _write_record(self) -> None:
-        """A point of a curve that the disk refused holds the run up: no gap is left in the curves."""
+        """Writes the points of curves. A disk that refuses holds the run up, so that no gap is left."""
         if self._recorder.unwritten:
             await self._disk.write(self._recorder.write)
 
@@ -370,7 +370,7 @@ class TrainingRun:
         log.info("run_ended", state=state.value, reason=reason, steps=self.progress.steps)
 
     def _tick(self) -> None:
-        """Training time is all time but pauses and evaluations that the run waits for."""
+        """Adds to the training time: all time except pauses and evaluations that the run waits for."""
         now = self._clock()
         self.progress.elapsed_seconds += now - self._ticked
         self._ticked = now

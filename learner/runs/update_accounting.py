@@ -1,4 +1,4 @@
-"""What an update is counted into: the run's progress, its record, the metrics, and who waited for whom."""
+"""Where an update is counted: the run's progress, its record, the metrics, and who waited for whom."""
 
 from collections.abc import Callable, Sequence
 
@@ -26,7 +26,7 @@ class Throughput:
         self.rate = Rate()
         self.learner_waiting, self.actors_waiting = Waiting(), Waiting()
         self.step_seconds = 0.0
-        """What one step of one environment takes where it is slowest, by the last trajectories; 0 = not known."""
+        """Seconds per step of one environment where it is slowest, by recent trajectories; 0 = unknown."""
         self._progress = progress
         self._queue = queue
         self._recorder = recorder
@@ -35,7 +35,7 @@ class Throughput:
         self._recorded = clock()
 
     def begin(self) -> None:
-        """From here on steps are made, at the rate that is told."""
+        """Starts to measure the rate of steps."""
         self.rate.mark(self._progress.elapsed_seconds, self._progress.steps)
 
     def count(self, batch: Sequence[Trajectory], update: Update) -> None:
@@ -61,7 +61,7 @@ class Throughput:
             metrics.POLICY_LAG.observe(lag)
 
     def record(self, batch: Sequence[Trajectory], update: Update, *, waited: float, updated: float) -> None:
-        """Writes a counted update down: the seconds the run waited for its batch, and those it updated."""
+        """Records a counted update; `waited` and `updated` are seconds spent waiting for the batch and updating."""
         progress = self._progress
         self._note_waiting(batch, waited)
         values = {**update.metrics, "policy/lag": progress.policy_lag, "policy/version": float(progress.version)}
@@ -88,6 +88,6 @@ class Throughput:
         for trajectory in batch:
             self.actors_waiting.add(now, trajectory.waited_seconds, trajectory.collect_seconds)
             if trajectory.collect_time:
-                # Clocks of two machines may differ; no experience comes from the future.
+                # Clocks of two machines may differ, but no experience comes from the future.
                 metrics.EXPERIENCE_AGE.observe(max(0.0, wall_time - trajectory.collect_time))
         metrics.ACTORS_IDLE_RATIO.set(self.actors_waiting.ratio())

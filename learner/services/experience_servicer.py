@@ -38,12 +38,12 @@ class ExperienceServicer(ExperienceServiceServicer):
     async def UploadTrajectories(  # type: ignore[override]
         self, request_iterator: AsyncIterator[bytes], context: Context
     ) -> None:
-        # At once, because the first trajectory may not fit.
+        # Sent at once, because the first trajectory may not fit.
         await context.send_initial_metadata(message_limit_metadata(self._message_bytes))
         receipts, who = Receipts(), caller()
         node_id = who.name if who.role is Role.ACTOR else ""
         async with asyncio.TaskGroup() as group:
-            # Apart, so that the next trajectory is read while a receipt is on its way.
+            # A separate task, so that the next trajectory is read while a receipt is on its way.
             reading = group.create_task(self._read(request_iterator, receipts, node_id))
             async for receipt in receipts:
                 await context.write(receipt)
@@ -52,7 +52,7 @@ class ExperienceServicer(ExperienceServiceServicer):
             raise end
 
     async def _read(self, requests: AsyncIterator[bytes], receipts: "Receipts", node_id: str) -> Unavailable | None:
-        """Until the sender ends the stream, or the learner, which is to be said after the last receipt."""
+        """Reads until the stream ends; returns the error to raise after the last receipt if the learner ended it."""
         end = None
         try:
             await unless(self._stopping, metered(self._take(requests, receipts, node_id)))
@@ -87,7 +87,7 @@ class ExperienceServicer(ExperienceServiceServicer):
 
 
 class Receipts:
-    """Between reading and writing: in order, bounded, and several good ones as one where the sender takes that."""
+    """Receipts between reading and writing: in order, bounded, and good ones joined if the sender supports that."""
 
     def __init__(self) -> None:
         self._waiting: asyncio.Queue[tuple[pb.UploadTrajectoriesResponse, bool] | None] = asyncio.Queue(
@@ -95,11 +95,11 @@ class Receipts:
         )
 
     async def put(self, receipt: pb.UploadTrajectoriesResponse, *, together: bool) -> None:
-        """Waits while too many are unwritten."""
+        """Adds a receipt; waits while too many are unwritten."""
         await self._waiting.put((receipt, together))
 
     async def end(self) -> None:
-        """No more will come."""
+        """Marks the end: no more receipts will come."""
         await self._waiting.put(None)
 
     async def __aiter__(self) -> AsyncIterator[pb.UploadTrajectoriesResponse]:
@@ -112,7 +112,7 @@ class Receipts:
                 else:
                     yield held
             held = receipt
-            # Whatever is there goes together; nothing waits for more.
+            # Everything there goes together; nothing waits for more.
             if not together or self._waiting.empty():
                 yield held
                 held = None

@@ -35,7 +35,7 @@ class PolicyServicer(PolicyServiceServicer):
     async def GetPolicy(  # type: ignore[override]
         self, request: pb.GetPolicyRequest, context: Context
     ) -> AsyncIterator[bytes]:
-        """Messages that are serialised already."""
+        """Yields serialised messages."""
         registry = self._registry_of(request.run_id)
         other = registry.is_other(request.run_uid)
         if other and request.version:
@@ -51,7 +51,7 @@ class PolicyServicer(PolicyServiceServicer):
             yield unchanged.SerializeToString()
             return
         size = len(published.blob.data)
-        # Whoever waits for a place must not keep a version alive that has had its time.
+        # A call that waits for a place must not keep an outdated version alive.
         del published
         async with self._downloads.place(size):
             published, base = registry.get(request.run_id, request.version), registry.find(have_version)
@@ -61,7 +61,7 @@ class PolicyServicer(PolicyServiceServicer):
     async def WatchPolicy(  # type: ignore[override]
         self, request: pb.WatchPolicyRequest, context: Context
     ) -> AsyncIterator[bytes]:
-        """Messages that are serialised already; those with a policy are the ones that GetPolicy sends."""
+        """Yields serialised messages; those with a policy are the same as GetPolicy's."""
         registry = self._registry_of(request.run_id)
         encoding, version = encoding_of(request.encoding), 0
         have_version = 0 if registry.is_other(request.run_uid) else request.have_version
@@ -89,6 +89,6 @@ class PolicyServicer(PolicyServiceServicer):
 
     @property
     def service(self) -> Service:
-        """To be served."""
+        """What the server registers."""
         methods = ("GetPolicy", "WatchPolicy")
         return service_of(pb.DESCRIPTOR, "PolicyService", self, writes_encoded=methods)

@@ -29,25 +29,25 @@ log = get_logger("parlmesh.learner")
 _KIND = "rollout"
 _LOOK_SECONDS = 10
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.01, 0.5
-# A rollout that was meant for one node is free again when that one does not take it.
+# How long a task that is meant for one node waits for a slot there.
 _NODE_SECONDS = 10.0
-# No fault of the rollout's.
+# Ends that are not the rollout's fault.
 _INNOCENT = frozenset({"TASK_LOST", "QUEUE_TIMEOUT", "CANCELLED"})
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Whom the source tells: its run."""
+    """What the source calls to tell its run."""
 
     changed: Callable[[], None]
     """Something arrived or failed."""
     rollout_failed: Callable[[str, str], None]
-    """A sentence, and a traceback or nothing."""
+    """A sentence, and a traceback or an empty text."""
     hopeless: Callable[[str], None]
     obstacle: Callable[[str], None]
-    """Why no tasks can be submitted now; nothing when they can."""
+    """Why no rollouts can be submitted now; empty when they can."""
     note: Callable[[str], None]
-    """What would help; nothing when nothing would."""
+    """What would help; empty when nothing would."""
 
 
 class FleetSource:
@@ -84,7 +84,7 @@ class FleetSource:
             forgive=self._failures.forgive,
             clock=clock,
         )
-        # Actors that do not know of the run's uid: they are of an older release.
+        # Actors of an older release, which do not know run uids.
         self._old: set[str] = set()
 
     @property
@@ -100,16 +100,16 @@ class FleetSource:
 
     async def request(self, count: int, min_version: int) -> None:
         """Submits one background task per trajectory."""
-        # Failures that come at once are not asked for at once again.
+        # After rollouts that fail at once, the next are not asked for at once.
         await asyncio.sleep(min(_LONGEST_PAUSE_SECONDS, _PAUSE_SECONDS * self._failures.in_a_row))
         avoided = self._failures.avoided(self._clock()) | self._old
         specs = [self._rollout(min_version, self._actors.node_without(avoided)) for _ in range(count)]
         self.asked.ask(self._dispatcher.submit(specs))
 
     async def evaluate(self, version: int, seed: int, seconds: float) -> Evaluation:
-        """Submits one task, as urgent as rollouts, and waits for it; one that takes too long is taken back.
+        """Submits one task, as urgent as rollouts, and waits for it; cancels it if it takes too long.
 
-        Nodes evaluate in turn, so that no single one says alone that a goal is reached.
+        Nodes evaluate in turn, so that no single node can claim that a goal is reached.
         """
         spec = self._evaluation(version, seed, seconds)
         evaluator = self._actors.evaluator(self._old)
@@ -121,12 +121,12 @@ class FleetSource:
         except FleetError as error:
             if error.reason != "QUEUE_TIMEOUT":
                 raise
-            # It has left, or has no slot for it: whoever has one.
+            # The node has left or has no free slot, so any node may evaluate.
             outcome = await self._outcome(self._evaluation(version, seed, seconds), seconds)
         return evaluation_of(version, outcome)
 
     async def match(self, version: int, opponent: int, seed: int, seconds: float) -> MatchResult:
-        """As an evaluation: one task."""
+        """Submits one task and waits for it, as for an evaluation."""
         return match_of(version, opponent, await self._outcome(self._match(version, opponent, seed, seconds), seconds))
 
     async def _outcome(self, spec: pb.TaskSpec, seconds: float) -> pb.Outcome:
@@ -149,25 +149,25 @@ class FleetSource:
         return outcome
 
     def tensors(self, *, untrained: int) -> dict[str, Array]:
-        """Nothing: the actors' environments go on by themselves."""
+        """Empty, because the actors' environments go on by themselves."""
         return {}
 
     async def close(self) -> None:
-        """Takes back what nobody waits for any more."""
+        """Cancels the rollouts that nobody waits for any more."""
         if self.asked.outstanding:
             await self._dispatcher.cancel(sorted(self.asked.outstanding))
             self.asked.outstanding.clear()
 
     def _note_obstacle(self, _: str) -> None:
-        """Only rollouts hold a run up: what else is refused costs itself."""
+        """Tells the run only about refused rollouts: nothing else that is refused holds it up."""
         refused = self._dispatcher.refused
         self._listener.obstacle(refused.get(_KIND) or refused.get("") or "")
 
     async def _look(self) -> None:
-        """Keeps an eye on who can collect, and says when more could than are asked."""
+        """Watches which actors can collect, and says when there are more slots than the run can use."""
         while True:
             await self._actors.look()
-            # One that left may come back as another release.
+            # An actor that left may come back as another release.
             self._old &= self._actors.actors
             self._listener.note(crowded(self._actors.slots, self._config))
             self._give_up_if_hopeless()
@@ -197,7 +197,7 @@ class FleetSource:
         self._listener.changed()
 
     def _was_slow(self, outcome: pb.Outcome) -> None:
-        log.warning("rollout_too_slow", actor_id=outcome.actor_id, advice="others are asked, as long as there are any")
+        log.warning("rollout_too_slow", actor_id=outcome.actor_id, advice="other actors are asked, if there are any")
         self._failures.rest(outcome.actor_id, self._clock())
         self._look_soon = True
 
@@ -210,7 +210,7 @@ class FleetSource:
             message += f"; the environment hangs, or {steps} need more than experience.rollout_timeout_seconds"
         log.warning("rollout_failed", reason=failure.reason, message=failure.message, actor_id=outcome.actor_id)
         if failure.reason == "INVALID_PARAMETERS" and "'run_uid'" in message and outcome.actor_id not in self._old:
-            log.warning("old_actor", actor_id=outcome.actor_id, advice="others are asked, as long as there are any")
+            log.warning("old_actor", actor_id=outcome.actor_id, advice="other actors are asked, if there are any")
             self._old.add(outcome.actor_id)
         before = self._failures.avoided(now)
         self._failures.add(outcome.actor_id, now, timed_out=timed_out)
@@ -244,7 +244,7 @@ class FleetSource:
                 **_search(self._config.search.in_rollouts()),
             }
         )
-        # One attempt: the run decides itself whom to ask again.
+        # One attempt, because the run itself decides which actor to ask again.
         spec = pb.TaskSpec(
             kind=_KIND, payload=payload_to_proto(parameters), priority=pb.PRIORITY_BACKGROUND, max_attempts=1
         )
@@ -265,7 +265,7 @@ class FleetSource:
                 **_search(self._config.search.in_evaluations()),
             }
         )
-        # Not before rollouts: a fleet whose slots all evaluate collects nothing.
+        # No more urgent than rollouts: a fleet whose slots all evaluate collects nothing.
         spec = pb.TaskSpec(
             kind="evaluate", payload=payload_to_proto(parameters), priority=pb.PRIORITY_BACKGROUND, max_attempts=2
         )
@@ -295,26 +295,26 @@ class FleetSource:
 
     @property
     def _all_old(self) -> bool:
-        """Whether nobody is there who knows of uids. The word of one costs that one alone."""
+        """Whether no present actor knows uids. A single actor that claims so harms only itself."""
         present = self._actors.actors
         return bool(self._old) and bool(present) and self._old >= present
 
 
 def _kept_to_its_word(outcome: pb.Outcome) -> pb.Outcome:
-    """Of a rollout of which nothing came: an actor ends it well only when it has a receipt."""
+    """The outcome of a rollout without a trajectory: success is taken as a failure, because it needs a receipt."""
     if outcome.state != pb.TASK_STATE_SUCCEEDED:
         return outcome
-    failure = pb.Failure(reason="NOTHING_SENT", message="it was said to be done, and no trajectory of it came")
+    failure = pb.Failure(reason="NOTHING_SENT", message="the actor reported success, but no trajectory came")
     return pb.Outcome(task_id=outcome.task_id, state=pb.TASK_STATE_FAILED, actor_id=outcome.actor_id, failure=failure)
 
 
 def _search(search: Search | None) -> dict[str, Any]:
-    """Left out where nobody searches: older actors know no such parameter."""
+    """Left out without a search, because older actors do not know the parameter."""
     return {} if search is None else {"search": asdict(search)}
 
 
 def evaluation_of(version: int, outcome: pb.Outcome) -> Evaluation:
-    """What an actor found, which is a stranger: InvalidInput when it is no evaluation."""
+    """The evaluation that an untrusted actor reports; raises InvalidInput when it is none."""
     result, _ = payload_from_proto(outcome.result)
     try:
         mean, least, most = (float(result[f"{name}_return"]) for name in ("mean", "min", "max"))
@@ -329,7 +329,7 @@ def evaluation_of(version: int, outcome: pb.Outcome) -> Evaluation:
 
 
 def match_of(version: int, opponent: int, outcome: pb.Outcome) -> MatchResult:
-    """What an actor found, which is a stranger: InvalidInput when it is no match of these two."""
+    """The match that an untrusted actor reports; raises InvalidInput when it is not a match of these two."""
     result, _ = payload_from_proto(outcome.result)
     try:
         found = MatchResult(version, opponent, *(int(result[name]) for name in ("won", "drawn", "lost")))
@@ -344,7 +344,7 @@ def match_of(version: int, opponent: int, outcome: pb.Outcome) -> MatchResult:
 
 
 def told(failure: pb.Failure) -> tuple[str, str]:
-    """One sentence, and where the handler's code raised, if the actor says so."""
+    """One sentence, and the traceback of the handler's code, if the actor sent one."""
     sentence, _, traceback = failure.message.partition("\n")
     return sentence, traceback
 

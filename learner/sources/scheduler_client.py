@@ -1,6 +1,6 @@
-"""The learner as the scheduler's client: submits tasks, follows their outcomes, outlives the scheduler's restarts.
+"""The learner as the scheduler's client: submits tasks, follows their outcomes, survives the scheduler's restarts.
 
-Why not by `parlmesh.client`: docs/decisions/0041-a-service-that-submits.md.
+Why it does not use `parlmesh.client`: docs/decisions/0041-a-service-that-submits.md.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 log = get_logger("parlmesh.learner")
 
 _CALL_SECONDS = 10.0
-# An outcome that a broken stream swallowed is found by asking.
+# How often to ask for outcomes that a broken stream may have lost.
 _SWEEP_SECONDS = 5.0
-# A scheduler takes at most 10,000.
+# A scheduler accepts at most 10,000.
 _TASKS_PER_REQUEST = 1_000
 # What follows the submitter in a task's id; older learners had no last part.
 _IN_A_LIFE = re.compile(r"[0-9a-f]{8}-\d+(-[0-9a-f]{8})?")
@@ -35,10 +35,10 @@ _UNFINISHED = (pb.TASK_STATE_WAITING, pb.TASK_STATE_QUEUED, pb.TASK_STATE_RUNNIN
 
 @dataclass(slots=True)
 class _Lane:
-    """Tasks of one kind on their way to the scheduler: a kind that it refuses holds up no other."""
+    """Tasks of one kind on their way to the scheduler, so that a refused kind holds up no other."""
 
     unsent: list[pb.TaskSpec] = field(default_factory=list)
-    # Being submitted: the scheduler need not know them yet.
+    # Being submitted; the scheduler may not know them yet.
     sending: set[str] = field(default_factory=set)
     filled: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -53,19 +53,19 @@ class Dispatcher:
         on_outcome: Callable[[pb.Outcome], None],
         on_obstacle: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        """`on_obstacle` is told why tasks cannot be submitted now, and of nothing when they can again;
+        """`on_obstacle` is told why tasks cannot be submitted now, with an empty text when they can again;
         `refused` says the same by kind."""
         self._stub = SchedulerServiceStub(channel)
         self._submitter = submitter
         self._on_outcome = on_outcome
         self._on_obstacle = on_obstacle
-        # A life of its own: ids must not meet those of the learner before a restart.
+        # New at every start: ids must not repeat those from before a restart.
         self._life = secrets.token_hex(4)
         self._count = 0
         self._lanes: dict[str, _Lane] = {}
         self._group: asyncio.TaskGroup | None = None
         self.refused: dict[str, str] = {}
-        # Not ended as far as is known, submitted or not.
+        # Tasks that are not known to have ended, submitted or not.
         self._pending: set[str] = set()
 
     def submit(self, specs: Sequence[pb.TaskSpec]) -> list[str]:
@@ -82,7 +82,7 @@ class Dispatcher:
         return [spec.task_id for spec in specs]
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         await self._retried(self._cancel_leftovers, "cancel_leftovers")
         async with asyncio.TaskGroup() as group:
             self._group = group
@@ -92,7 +92,7 @@ class Dispatcher:
             group.create_task(self._sweep())
 
     async def cancel(self, task_ids: Sequence[str]) -> None:
-        """Best effort: what cannot be cancelled ends by itself."""
+        """Cancels what it can; tasks that cannot be cancelled end by themselves."""
         unsent = self._unsent()
         self._pending.difference_update(task_ids)
         for lane in self._lanes.values():
@@ -107,7 +107,7 @@ class Dispatcher:
         except grpc.aio.AioRpcError as rpc_error:
             error = error_from_rpc(rpc_error)
             if isinstance(error, NotFound) and len(task_ids) > 1:
-                # One that it does not know refuses them all.
+                # One unknown task makes the scheduler refuse them all.
                 half = len(task_ids) // 2
                 await self._cancel(task_ids[:half])
                 await self._cancel(task_ids[half:])
@@ -144,7 +144,7 @@ class Dispatcher:
                 await self._stub.SubmitTasks(request, timeout=_CALL_SECONDS)
 
         await self._retried(submit, "submit", kind)
-        # What was taken back meanwhile may have arrived with a try whose answer was lost.
+        # Tasks cancelled meanwhile may have arrived with an attempt whose answer was lost.
         unwanted, lane.sending = sorted(lane.sending - self._pending), set()
         await self._cancel(unwanted)
 
@@ -162,7 +162,7 @@ class Dispatcher:
             await asyncio.sleep(backoff.next())
 
     async def _sweep(self) -> None:
-        """Asks for every task that was pending at the last sweep too."""
+        """Asks for every task that was already pending at the last sweep."""
         before: set[str] = set()
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
@@ -189,7 +189,7 @@ class Dispatcher:
             self._settle(answer.task.outcome)
 
     async def _cancel_leftovers(self) -> None:
-        """Tasks of this submitter's life before a restart ask for policies that are gone."""
+        """Cancels this submitter's tasks from before a restart, which ask for policies that are gone."""
         request = scheduler_pb.ListTasksRequest(states=_UNFINISHED, page_size=1_000)
         async for page in pages(functools.partial(self._stub.ListTasks, timeout=_CALL_SECONDS), request):
             old = [task.spec.task_id for task in page.tasks if self.is_leftover(task.spec.task_id)]
@@ -198,7 +198,7 @@ class Dispatcher:
                 log.info("leftovers_cancelled", tasks=len(old))
 
     def is_leftover(self, task_id: str) -> bool:
-        """Whether a task is of this submitter's life before a restart."""
+        """Whether a task is this submitter's, from before a restart."""
         rest = task_id.removeprefix(f"{self._submitter}-")
         return rest != task_id and not rest.startswith(f"{self._life}-") and _IN_A_LIFE.fullmatch(rest) is not None
 
@@ -219,8 +219,8 @@ class Dispatcher:
         self._on_obstacle("; ".join(dict.fromkeys(self.refused.values())))
 
     async def _retried(self, call: Callable[[], Awaitable[object]], name: str, kind: str = "") -> None:
-        """Repeats a call until the scheduler takes it: whatever it refuses today may be right tomorrow, when an actor
-        with the kind is back or a limit was raised."""
+        """Repeats a call until the scheduler accepts it: what it refuses now it may accept later, when an actor with
+        the kind is back or a limit was raised."""
         backoff = Backoff(rng=random.Random())  # noqa: S311 - jitter
         while True:
             try:
