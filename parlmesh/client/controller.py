@@ -44,9 +44,9 @@ _LOOK_SECONDS = 0.01
 
 
 class PARLController(FleetOperations):
-    """Talks to one fleet: a running one (`connect`), or one of its own (`initialize`). One is enough for a program.
+    """Talks to one fleet: a running one (`connect`), or its own (`initialize`). One controller is enough for a program.
 
-    Used with `async with`, or ended by `close`. All methods belong to one event loop.
+    Use it with `async with`, or end it with `close`. All methods belong to one event loop.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class PARLController(FleetOperations):
         security: SecurityConfig = NO_SECURITY,
         config: ClientConfig = DEFAULTS,
     ) -> Self:
-        """A controller of the fleet whose scheduler listens at `address`; Unavailable when nobody answers there."""
+        """A controller of the fleet whose scheduler listens at `address`; raises Unavailable if nobody answers."""
         controller = cls(address, learner=learner, security=security, config=config)
         await controller._open(address)
         return controller
@@ -96,9 +96,9 @@ class PARLController(FleetOperations):
         scheduler: Mapping[str, Any] | None = None,
         processes: int | None = None,
     ) -> int:
-        """Starts a fleet on this machine and returns the number of READY workers; harmless when there is a fleet.
+        """Starts a fleet on this machine and returns the number of READY workers; harmless if there is a fleet.
 
-        `actor` and `scheduler` are keys of those services' configurations. The workers are spread over a few
+        `actor` and `scheduler` hold settings of these services. The workers are spread over a few
         processes; all of them end with this one.
         """
         most = self._config.max_workers
@@ -113,11 +113,11 @@ class PARLController(FleetOperations):
 
     @property
     def trouble(self) -> str:
-        """Why a process of the local fleet was given up; empty while none was."""
+        """Why a process of the local fleet was given up; empty if none was."""
         return self._fleet.trouble if self._fleet is not None else ""
 
     async def close(self) -> None:
-        """Ends every wait, and the local fleet when there is one. A running fleet goes on with what it accepted."""
+        """Ends every wait, and the local fleet if there is one. A running fleet goes on with what it accepted."""
         if self._loop is not None and self._loop.is_closed():
             return  # everything ended with it
         self._check_loop()
@@ -156,7 +156,7 @@ class PARLController(FleetOperations):
     ) -> str:
         """Submits one task and returns its id once the scheduler has accepted it.
 
-        A whole TaskRequest in the place of the kind says everything itself.
+        If `kind` is a whole TaskRequest, the other arguments are ignored.
         """
         request = (
             kind
@@ -181,9 +181,9 @@ class PARLController(FleetOperations):
         return await self._connected().submissions.whole(requests, self._unclaimed) if requests else []
 
     async def result(self, task_id: str, timeout: float | None = None) -> Outcome:  # noqa: ASYNC109
-        """The outcome of a task, waited for; also of a task that another client submitted.
+        """Waits for the outcome of a task, even one that another client submitted.
 
-        NotFound when there is no such task; DeadlineExceeded when it has not ended in time, and then it goes on.
+        Raises NotFound when there is no such task, and DeadlineExceeded when it has not ended in time; it then goes on.
         """
         connection = self._connected()
         seconds = self._seconds(timeout)
@@ -201,9 +201,9 @@ class PARLController(FleetOperations):
         limit: int = IN_FLIGHT,
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> list[Outcome]:
-        """Runs tasks and returns one outcome for each, in the order given; what failed is an error among values.
+        """Runs tasks and returns one outcome for each, in the order given; a failure is an error among values.
 
-        At most `limit` are in flight: with every outcome the next task goes out. Tasks without an outcome at the
+        At most `limit` are in flight: each outcome lets the next task go out. Tasks without an outcome at the
         deadline are cancelled and come back as errors.
         """
         requests = list(tasks)
@@ -213,18 +213,18 @@ class PARLController(FleetOperations):
     def as_completed(
         self, tasks: Iterable[TaskRequest], *, limit: int = IN_FLIGHT, timeout: float | None = None
     ) -> AsyncGenerator[Outcome, None]:
-        """Runs tasks and yields each outcome as it comes; `outcome.index` says whose it is.
+        """Runs tasks and yields each outcome as it comes; `outcome.index` says which task's it is.
 
-        An iterator is read only as there is room, so it may be endless. Leaving the loop early cancels the rest once
-        the iterator is closed; DeadlineExceeded at the deadline.
+        An iterator is read only when there is room, so it may be endless. Leaving the loop early cancels the rest once
+        the iterator is closed. Raises DeadlineExceeded at the deadline.
         """
         return Run(self._connected(), enumerated(tasks), limit, self._seconds(timeout)).completed()
 
     def submit(self, function: FunctionTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[R]":
         """Runs a function decorated with @parlmesh.task on the fleet; the future has its value or its error.
 
-        Cancelling the future cancels the task. The future of another call may be an argument: what that one returned
-        goes from actor to actor. Priority and time limits are the function's: `function.options(priority=…)`.
+        Cancelling the future cancels the task. The future of another call may be an argument: its value goes from
+        actor to actor. Priority and time limits belong to the function: `function.options(priority=…)`.
         """
         return self._future_of(call_of(function, args, kwargs, self._line().submissions.new_id()))
 
@@ -236,7 +236,7 @@ class PARLController(FleetOperations):
         return await self._connected().arrays.put(array)
 
     def _future_of(self, call: TaskRequest) -> TaskFuture:
-        """The same for a call that was made a request before."""
+        """The same for a call that is a request already."""
         return Call(self._connected(), call).future
 
     @overload
@@ -268,10 +268,10 @@ class PARLController(FleetOperations):
         timeout: float | None = None,
         priority: Priority = Priority.NORMAL,
     ) -> AsyncGenerator[Any, None]:
-        """Runs one kind with many parameters and yields the outcomes in input order, reading as there is room.
+        """Runs one kind with many parameters and yields the outcomes in input order; reads only when there is room.
 
-        A function decorated with @parlmesh.task takes one value of each iterable, as in Python's own `map`, and what it
-        returned is yielded; the first call that fails raises, and the rest is cancelled.
+        A function decorated with @parlmesh.task takes one value of each iterable, as in Python's own `map`, and its
+        results are yielded; the first call that fails raises, and the rest is cancelled.
         """
         check_task(kind)
         if isinstance(kind, FunctionTask):
@@ -297,7 +297,8 @@ class PARLController(FleetOperations):
         """Uploads steps that this program took itself, then waits until every acting worker acts with the learner's
         newest policy version. Needs the learner's address. Text instead of steps is the run's id.
 
-        Learning is the learner's and never holds tasks up: the version that has learnt from them may be a later one.
+        The learner learns in its own time and never holds tasks up: a later version may be the first that has learnt
+        from these steps.
         """
         self._connected()
         channel = self._learner_at("update_policy")
@@ -312,15 +313,15 @@ class PARLController(FleetOperations):
         return replace(update, trajectories=uploaded.trajectories, waiting_steps=uploaded.waiting_steps)
 
     async def pause_run(self, run_id: str = "") -> None:
-        """A training stops until it is resumed; empty = the learner's only one. Needs the learner's address."""
+        """Pauses a run until it is resumed; empty = the learner's only run. Needs the learner's address."""
         await pause_run(self._learner_at("pause_run"), run_id, seconds=self._config.call_seconds)
 
     async def resume_run(self, run_id: str = "") -> None:
-        """A paused training goes on."""
+        """Resumes a paused run."""
         await resume_run(self._learner_at("resume_run"), run_id, seconds=self._config.call_seconds)
 
     def _learner_at(self, wanted_by: str) -> grpc.aio.Channel:
-        """The connection to the learner, opened when it is first wanted and closed with the controller."""
+        """The connection to the learner, opened when it is first needed and closed with the controller."""
         if not self._learner:
             raise FailedPrecondition(
                 f"{wanted_by} needs a learner; name its address: PARLController(learner=...)", reason="NO_LEARNER"
@@ -336,7 +337,7 @@ class PARLController(FleetOperations):
         return connection
 
     def _line(self) -> Connection:
-        """The connection, as any thread may look at it."""
+        """The connection, for any thread."""
         if self._connection is None:
             raise FailedPrecondition("there is no fleet yet; call initialize() or connect()", reason="NOT_CONNECTED")
         return self._connection
@@ -392,7 +393,7 @@ class PARLController(FleetOperations):
                     await asyncio.sleep(_LOOK_SECONDS)
                     ready = (await self.get_statistics()).ready_workers
         except Unavailable:
-            # What was lost ends every call; whoever starts a fleet is told why it cannot be started.
+            # A lost process ends every call; here the caller is told why the fleet cannot be started.
             if not fleet.trouble:
                 raise
         except TimeoutError:

@@ -50,27 +50,27 @@ def _parents(request: object, names: dict[str, int]) -> set[int]:
 
 
 _SLICE = 256
-"""Tasks that are encoded at once before those that wait to be written get their turn."""
+"""Tasks encoded at once, before those that wait to be written get their turn."""
 _SLICE_BYTES = 4 << 20
-"""The same of their arrays: while the next are written, actors have the first."""
+"""The same for the bytes of their arrays: actors have the first while the next are written."""
 _LARGE_BYTES = 512 << 10
-"""Arrays of a slice that a thread writes, because the event loop has better things to do."""
+"""From this many bytes on, a thread writes the arrays of a slice, because the event loop has better things to do."""
 
 
 class Submits(Protocol):
-    """What a window needs of a connection."""
+    """What a window needs from a connection."""
 
     def each(self, requests: Iterable[tuple[int, TaskRequest]], sink: Sink) -> None:
-        """Answers every index with one outcome at the sink."""
+        """Submits requests; the sink gets one outcome for each index."""
         ...
 
     async def each_large(self, requests: Sequence[tuple[int, TaskRequest]], sink: Sink) -> None:
-        """The same, when their arrays have been written."""
+        """The same, once their arrays have been written."""
         ...
 
 
 class Window:
-    """Holds at most `limit` tasks that are submitted and not yet released by the one who reads outcomes."""
+    """Holds at most `limit` tasks that are submitted and not yet released by the reader of outcomes."""
 
     def __init__(
         self, submissions: Submits, requests: Iterator[tuple[int, TaskRequest]], limit: int, deadline: float
@@ -83,14 +83,14 @@ class Window:
         self._expired = False
         self._filling: asyncio.Task[None] | None = None
         self._error: Exception | None = None
-        # Worth a request of its own while the reader is still busy with earlier outcomes.
+        # Room that is worth a request while the reader is still busy with earlier outcomes.
         self._enough = max(1, limit // 8)
         self.unanswered = 0
         self._ready: list[Outcome] = []
         self._wake = asyncio.Event()
 
     def settle(self, outcomes: Sequence[Outcome]) -> None:
-        """Called by the connection."""
+        """Takes outcomes from the connection."""
         self.unanswered -= len(outcomes)
         self._ready += outcomes
         self._wake.set()
@@ -98,7 +98,7 @@ class Window:
     async def take(self) -> list[Outcome]:
         """Submits what there is room for, then waits for outcomes and returns all there are; none at the end.
 
-        TimeoutError when the loop's time passes the deadline; `close` must follow.
+        Raises TimeoutError when the loop's time passes the deadline; `close` must follow.
         """
         self._fill()
         while not self._ready and self._error is None and (self.unanswered or self._filling is not None):
@@ -110,7 +110,7 @@ class Window:
 
     async def _settled(self) -> None:
         if self._alarm is None:
-            # One for the whole window: a timeout around every wait costs more than the wait itself.
+            # One alarm for the whole window: a timeout around every wait costs more than the wait itself.
             self._alarm = asyncio.get_running_loop().call_at(self._deadline, self._expire)
         if not self._expired:
             self._wake.clear()
@@ -123,20 +123,20 @@ class Window:
         self._wake.set()
 
     def close(self) -> None:
-        """Nobody will wait any more."""
+        """Ends the window: nobody will wait any more."""
         if self._alarm is not None:
             self._alarm.cancel()
         if self._filling is not None:
             self._filling.cancel()
 
     def release(self, count: int) -> None:
-        """Makes room for that many more tasks."""
+        """Makes room for `count` more tasks."""
         self._room += count
         if self._room >= self._enough:
             self._fill()
 
     def _fill(self) -> None:
-        """Submits a slice; what has large arrays, and what is left, while outcomes come."""
+        """Submits a slice; large arrays and further slices follow while outcomes come."""
         if self._filling is not None:
             return
         slice_ = self._slice()
@@ -146,7 +146,7 @@ class Window:
             self._filling = asyncio.get_running_loop().create_task(self._fill_up(slice_))
 
     async def _fill_up(self, slice_: "_Slice") -> None:
-        """The first are on their way, and may be back, while the next are encoded."""
+        """Submits further slices while the first are on their way, or even back."""
         try:
             if slice_.has_large:
                 await self._submissions.each_large(slice_.requests, self)
@@ -184,16 +184,16 @@ class _Slice(NamedTuple):
 
     requests: list[tuple[int, TaskRequest]]
     more: bool
-    """Whether there may be others that there is room for."""
+    """Whether there may be more tasks that there is room for."""
     has_large: bool
     """Whether their arrays are better written by a thread."""
 
 
 def _within_a_slice(requests: Sequence[tuple[int, TaskRequest]]) -> tuple[int, int]:
-    """How many of them, one at least, until their arrays are enough for a slice; the bytes of these."""
+    """How many requests, at least one, have enough arrays for a slice; and the bytes of these arrays."""
     size = 0
     for count, (_, request) in enumerate(requests, 1):
-        # What is no request is refused later, by name.
+        # Anything that is not a request is refused later, by name.
         if isinstance(request, TaskRequest) and request.tensors:
             size += sum(each.nbytes for each in request.tensors.values() if isinstance(each, np.ndarray))
             if size >= _SLICE_BYTES:
@@ -202,12 +202,12 @@ def _within_a_slice(requests: Sequence[tuple[int, TaskRequest]]) -> tuple[int, i
 
 
 IN_FLIGHT = 1500
-"""Tasks of one call that are under way together unless it says otherwise."""
+"""Tasks of one call that are in flight at once, by default."""
 MOST_IN_FLIGHT = 1_000_000
 
 
 class Run:
-    """One call of a user: its tasks in a window, and the deadline of all of them."""
+    """One call of a user: its tasks in a window, with one deadline for all of them."""
 
     def __init__(
         self, connection: Connection, requests: Iterator[tuple[int, TaskRequest]], limit: int, seconds: float
@@ -271,7 +271,7 @@ class Run:
             ) from None
 
     def _leave(self) -> list[tuple[str, int]]:
-        """Cancels what has no outcome yet."""
+        """Cancels the tasks that have no outcome yet."""
         self._window.close()
         return self._connection.leave(self._window) if self._window.unanswered else []
 
@@ -282,7 +282,7 @@ class Run:
 
 
 def enumerated(requests: Iterable[TaskRequest]) -> Iterator[tuple[int, TaskRequest]]:
-    """A list in the order of its dependencies; anything else as it comes, read only as there is room."""
+    """Numbers a list in the order of its dependencies; anything else as it comes, read only when there is room."""
     if not isinstance(requests, (list, Sequence)):
         return enumerate(requests)
     return ((index, requests[index]) for index in parents_first(requests))

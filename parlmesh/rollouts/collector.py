@@ -1,4 +1,4 @@
-"""Steps many environments with a policy, fragment after fragment: the one loop that actors and serial runs share."""
+"""Steps many environments with a policy, fragment after fragment: the loop that actors and serial runs share."""
 
 import contextlib
 import hashlib
@@ -38,14 +38,14 @@ from .episode_replay import Lives, Played
 
 
 def collector_seed(run_seed: int, actor_id: str, incarnation: int, slot: int = 0) -> np.random.SeedSequence:
-    """A stream of its own for every slot of every life of every actor: a restarted actor never repeats games."""
+    """A separate stream for every slot of every life of every actor: a restarted actor never repeats games."""
     actor = int.from_bytes(hashlib.sha256(actor_id.encode()).digest()[:8], "little")
     return np.random.SeedSequence([run_seed, actor, incarnation, slot])
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Where a collector stands between two fragments: enough to bring another one there."""
+    """Where a collector stands between two fragments: enough to bring another collector there."""
 
     played: Played | None
     rng: Array
@@ -53,7 +53,7 @@ class Mark:
     memory: Array | None
 
     def tensors(self) -> dict[str, Array]:
-        """For a checkpoint; nothing where the games are not remembered."""
+        """Tensors for a checkpoint; empty if the games are not remembered."""
         if self.played is None:
             return {}
         found = {"starts": self.played.starts, "began": self.played.began, "rng": self.rng}
@@ -66,11 +66,11 @@ class Mark:
 class Collector:
     """Steps its environments from fragment to fragment; episodes go on across them.
 
-    After `restart_steps` steps an environment begins its next episode from a seed of its own (`Lives`); 0 = never, and
-    those of a native vector form, which share their random numbers, never do either. One that is `repeatable` remembers
-    the actions since, which is all that it takes to bring environments to the same state again. With `reward_discount`
-    every fragment says what its episodes had earned before, so that sums of rewards do not depend on where fragments
-    are cut. With `search` the policy looks ahead, and fragments have what that found better.
+    After `restart_steps` steps an environment begins its next episode from a seed of its own (`Lives`); 0 = never.
+    Environments of a native vector form share their random numbers and never do. A `repeatable` collector remembers the
+    actions since then, which is enough to bring environments to the same state again. With `reward_discount` every
+    fragment says what its episodes had earned before, so that sums of rewards do not depend on where fragments are cut.
+    With `search` the policy looks ahead, and fragments include the actions that this found better.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Collector:
         self._num_envs = num_envs
         self._seed = seed
         self._restart_steps = restart_steps
-        # Steps ever taken, so that another thread sees whether they go on.
+        # Steps taken so far, so that another thread sees whether they go on.
         self.stepped = 0
         self._repeatable = repeatable
         self._reward_discount = reward_discount
@@ -106,12 +106,12 @@ class Collector:
             raise
 
     def _start(self) -> None:
-        """Environments and random numbers as they are at first, each from a stream of its own."""
+        """Sets environments and random numbers to their first state, each from its own stream."""
         environment_seed, action_seed = (
             np.random.SeedSequence(self._seed.entropy, spawn_key=(*self._seed.spawn_key, child)) for child in (0, 1)
         )
         restart_steps = self._restart_steps if self._envs.separate else 0
-        # Whom games met is not remembered, so that those against versions cannot be played again.
+        # Opponents are not remembered, so games against versions cannot be played again.
         repeatable = self._repeatable and not self._faced
         self._lives = Lives(self._num_envs, self._seed, restart_steps=restart_steps, repeatable=repeatable)
         self._rng = np.random.default_rng(action_seed)
@@ -123,11 +123,11 @@ class Collector:
         self._earned = np.zeros(self._num_envs, dtype=np.float64)
 
     def collect(self, policy: Policy, steps: int, opponents: Sequence[Opponent] = ()) -> Fragment:
-        """`steps` steps of every environment, acting with one policy; new games meet one of `opponents`."""
+        """Takes `steps` steps in every environment with one policy; new games meet one of `opponents`."""
         if opponents:
             self._envs.face(opponents)
             if not self._faced:
-                # The first games began before anybody was named for them.
+                # The first games began before any opponents were named.
                 self._faced = True
                 self._start()
         searching: SearchingPolicy | None = None
@@ -158,7 +158,7 @@ class Collector:
             if masks is not None and seen.mask is not None:
                 masks[step + 1] = pack_mask(seen.mask)
             if state is not None:
-                # What was reset in this step starts its episode without memory.
+                # Environments that were reset in this step start their episodes without memory.
                 state = np.where(valid[:, None], state, np.float32(0.0))
             self._ended = self._account(reward, valid, terminated | truncated, episodes)
         self._seen, self._state = seen, state
@@ -166,7 +166,7 @@ class Collector:
         return Fragment(columns, _joined(episodes))
 
     def finished(self) -> list[Finished]:
-        """Games that ended since it was asked last."""
+        """Games that ended since the last call."""
         return self._envs.finished()
 
     def mark(self) -> Mark:
@@ -174,7 +174,7 @@ class Collector:
         return Mark(self._lives.played(), pack_random_state(self._rng), self._seen.observation.copy(), self._state)
 
     def go_to(self, tensors: Mapping[str, Array], policy: Policy) -> bool:
-        """Plays the actions of a mark again. False when that does not lead to where the mark was taken."""
+        """Plays the actions of a mark again; False when that does not lead to where the mark was taken."""
         self._start()
         # Older checkpoints do not say when lives began.
         if "began" not in tensors:
@@ -194,7 +194,7 @@ class Collector:
             try:
                 self._seen, reward, terminated, truncated = self._envs.step(given)
             except Exception:
-                # A game that goes another way, as by other settings, may forbid what was played in it.
+                # A game that goes another way, for example with other settings, may forbid these actions.
                 return False
             self._ended = self._account(reward, ~self._ended, terminated | truncated, [])
         self._state = tensors.get("memory")
@@ -202,7 +202,7 @@ class Collector:
         return np.array_equal(self._seen.observation, tensors["observation"])
 
     def _playable(self, played: Played) -> bool:
-        """Whether it is of as many environments, with such actions, of lives that can be begun here."""
+        """Whether it fits the number of environments and their actions, and its lives can begin here."""
         one_each, shape = (self._num_envs,), self._envs.spec.action.shape
         if played.starts.shape != one_each or played.began.shape != one_each:
             return False
@@ -215,7 +215,7 @@ class Collector:
         self._envs.close()
 
     def _columns(self, steps: int, state: Array | None) -> dict[str, Array]:
-        """Room for a fragment; the rows before the first step are filled in."""
+        """Columns for a fragment, with the rows before the first step filled in."""
         seen, action, grid = self._seen, self._envs.spec.action, (steps, len(self._ended))
         columns = {
             OBSERVATION: np.empty((steps + 1, *seen.observation.shape), seen.observation.dtype),

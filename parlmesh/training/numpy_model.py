@@ -1,4 +1,4 @@
-"""What a trainer needs of a policy in training, and the numpy one. `torch_model` has the one for autograd."""
+"""What a trainer needs from a policy in training, and the numpy model. `torch_model` has the autograd model."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
@@ -27,8 +27,8 @@ class Memory(NamedTuple):
 class Minibatch(NamedTuple):
     """B steps: features and actions [B, ...], all others [B].
 
-    For a network with memory T steps of B environments: every column is [T, B, ...], and `valid` says which steps
-    count; without memory those that do not are left out before.
+    For a network with memory, T steps of B environments: every column is [T, B, ...], and `valid` says which steps
+    count. Without memory, steps that do not count are left out before.
     """
 
     features: Array
@@ -37,20 +37,20 @@ class Minibatch(NamedTuple):
     advantages: Array
     returns: Array
     masks: Array | None = None
-    # What values were before the update, when they are held near that.
+    # Values before the update, if new values are kept near them.
     values: Array | None = None
-    # What advantages count, when they are normalised by minibatch and are not all worth the same.
+    # Weights of the advantages, if these are normalised by minibatch and weigh differently.
     weights: Array | None = None
-    # What search found better: actions [B, K] and their chances; then these are learnt instead of advantages.
+    # Actions [B, K] that search found better, and their chances; these are then learnt instead of advantages.
     target_actions: Array | None = None
     target_chances: Array | None = None
     valid: Array | None = None
     memory: Memory | None = None
-    # Where the steps are in the batch, t * E + e, for a model that holds the batch's features already.
+    # Positions of the steps in the batch, t * E + e, for a model that already holds the batch's features.
     places: Array | None = None
 
     def rows(self, chosen: Any) -> "Minibatch":
-        """Some steps of a minibatch without memory, or all that count of one with it."""
+        """Some steps of a minibatch without memory, or all steps that count of one with memory."""
         return Minibatch(
             features=self.features[chosen],
             actions=self.actions[chosen],
@@ -74,7 +74,7 @@ class Minibatch(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """What falls with the used share of the step budget."""
+    """Numbers that fall with the used share of the step budget."""
 
     learning_rate: float
     clip: float
@@ -84,9 +84,9 @@ class Steps(NamedTuple):
 class Model(Protocol):
     """A network with its optimiser."""
 
-    # Set where several processes share every gradient step.
+    # Set if several processes share every gradient step.
     share: Share | None
-    # Whether `step` asks for the places of its steps.
+    # Whether `step` needs the places of its steps.
     placed: bool
 
     def values(self, features: Array, memory: Memory | None) -> Array:
@@ -96,20 +96,20 @@ class Model(Protocol):
         """Values [T + 1, E], and log-probabilities [T, E] of the batch's actions as the policy is now."""
 
     def step(self, minibatch: Minibatch, steps: Steps) -> tuple[PpoTerms, float]:
-        """One gradient step; the loss's terms and the gradient's norm before it was clipped."""
+        """Makes one gradient step; returns the loss's terms and the gradient's norm before clipping."""
 
     def policy_weights(self) -> dict[str, Array]:
         """A copy of the policy's part, under the names that actors read."""
 
     def tensors(self) -> dict[str, Array]:
-        """Copies of all that decides the next step."""
+        """Copies of everything that decides the next step."""
 
     def restore(self, tensors: Mapping[str, Array]) -> None:
         """The inverse of `tensors`."""
 
 
 class DenseModel:
-    """Small perceptrons with gradients by hand."""
+    """Small perceptrons with gradients written by hand."""
 
     share: Share | None = None
     placed = False

@@ -36,7 +36,7 @@ from .reward_scale import RewardScale
 from .settings.ppo import PpoConfig
 from .trainer import Update
 
-# Targets that ask how much likelier steps are now than when they were taken.
+# Targets that need to know how much likelier steps are now than when they were taken.
 _AGED = ("weighted", "vtrace")
 # A single step that has become much likelier must not outweigh the rest of its batch.
 _LARGEST_LOG_WEIGHT = np.float32(math.log(4.0))
@@ -56,9 +56,9 @@ class PpoTrainer:
         )
 
     def update(self, fragments: Sequence[Fragment], progress: float) -> Update:
-        """Some epochs of minibatches over whole fragments; `progress` in [0, 1] is the used share of the step budget.
+        """Runs epochs of minibatches over whole fragments; `progress` in [0, 1] is the used share of the step budget.
 
-        An epoch is the last when its mean KL exceeds `target_kl`. A value that is not finite undoes the update.
+        An epoch is the last if its mean KL exceeds `target_kl`. A value that is not finite undoes the update.
         """
         before = self.tensors()
         columns = {name: _join(fragments, name) for name in fragments[0].columns}
@@ -83,7 +83,7 @@ class PpoTrainer:
             if limit is not None and sum(term.approx_kl for term in terms[first:]) > limit * (len(terms) - first):
                 break
         if self._normaliser is not None:
-            # Only now: this batch was seen, and is trained on, through the statistics of its own version.
+            # Only now, because this batch was collected and trained on with the statistics of its own version.
             self._normaliser.add(columns[OBSERVATION][:-1][columns[VALID]].reshape(steps, -1))
         named = dict(zip(PpoTerms._fields, np.mean(terms, axis=0).tolist(), strict=True))
         metrics = {
@@ -149,13 +149,13 @@ class PpoTrainer:
         return batch.rows(valid) if memory is None else batch
 
     def _targeted(self, batch: Minibatch, columns: Mapping[str, Array], values: Array, discount: float) -> Minibatch:
-        """With advantages and value targets [T, E].
+        """Adds advantages and value targets [T, E].
 
-        GAE takes the policy that acted for the one that is trained. The others keep three apart (Hilton et al. 2021,
-        arXiv:2110.00641): a step of the one that acted counts as much as the policy at the start of the update would
-        take it, and the clip holds the trained one near that. V-trace also cuts what is seen of later steps where the
-        policy would act otherwise now; one version later that costs more than it mends. docs/decisions/0021 has the
-        figures.
+        GAE takes the policy that acted for the one in training. `weighted` and `vtrace` tell three policies apart
+        (Hilton et al. 2021, arXiv:2110.00641): a step counts as much as the policy at the start of the update would
+        take it, compared with the policy that acted, and the clip keeps the trained policy near the one at the start.
+        V-trace also cuts the weight of later steps that the policy would now take less often; at lag 1 that costs more
+        than it mends. docs/decisions/0021 has the figures.
         """
         config, valid, smoothing = self._config, columns[VALID], self._config.smoothing
         flags = columns[TERMINATED], columns[TRUNCATED]
@@ -172,7 +172,7 @@ class PpoTrainer:
             whole, advantages, returns = group_relative(
                 columns[OBSERVATION][:-1], rewards, valid, *flags, discount=discount
             )
-            # What is left of episodes that began before the batch or end after it is compared with nothing.
+            # Parts of episodes that began before the batch or end after it have nothing to be compared with.
             weights = whole.astype(np.float32)
         else:
             advantages, returns = gae(rewards, values, *flags, discount=discount, smoothing=smoothing)
@@ -180,7 +180,7 @@ class PpoTrainer:
             return batch._replace(advantages=advantages, returns=returns, weights=weights)
         if config.normalise_advantages:
             advantages = _normalised(advantages, valid)
-        # Weighted last: a step that the policy would no longer take counts nothing, whatever the others' mean is.
+        # Weighted last: a step that the policy would no longer take counts nothing, whatever the mean of the others.
         return batch._replace(advantages=advantages if weights is None else weights * advantages, returns=returns)
 
     def _minibatches(self, batch: Minibatch) -> Iterator[Minibatch]:
@@ -235,7 +235,7 @@ def _discount(config: PpoConfig, progress: float) -> float:
 
 
 def _weights(log_ratios: Array, valid: Array) -> Array:
-    """What steps count [T, E], 1 on average: how much likelier they are now than when they were taken."""
+    """Weights of steps [T, E], 1 on average: how much likelier they are now than when they were taken."""
     ratios = np.exp(np.minimum(log_ratios, _LARGEST_LOG_WEIGHT))
     weights: Array = ratios / (ratios[valid].mean() + 1e-8)
     return weights
@@ -262,5 +262,5 @@ def _join(fragments: Sequence[Fragment], name: str) -> Array:
 
 
 def _even_part(count: int, wanted: int) -> int:
-    """The size next to `wanted` that leaves no small remainder."""
+    """The size nearest to `wanted` that leaves no small remainder."""
     return math.ceil(count / max(1, round(count / wanted)))

@@ -1,4 +1,4 @@
-"""A task's parameters and tensors, in and out."""
+"""A task's parameters and tensors, to and from protobuf."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -15,13 +15,13 @@ from parlmesh.v1 import task_pb2 as pb
 from .tensors import DEFAULT_LIMITS, TensorLimits, reference_from_proto, tensor_to_proto, tensors_from_proto
 
 _REASON = "PARAMETERS"
-# JSON, and so Struct, has doubles alone: integers beyond these would be rounded.
+# JSON, and so Struct, has only doubles: integers beyond this would be rounded.
 _EXACT = 1 << 53
 _SIMPLE = frozenset({str, float, bool, type(None)})
 
 
 def payload_to_proto(parameters: Mapping[str, Any], tensors: Tensors | None = None) -> pb.Payload:
-    """InvalidInput when the parameters are not a JSON object."""
+    """Raises InvalidInput when the parameters are not a JSON object."""
     payload = pb.Payload()
     if parameters:
         payload.parameters.CopyFrom(struct_to_proto(parameters))
@@ -43,15 +43,15 @@ def references_in(payload: pb.Payload) -> list[Reference]:
 
 
 def struct_to_proto(values: Mapping[str, Any]) -> struct_pb2.Struct:
-    """InvalidInput names the key of a value that has no place in JSON, or that JSON would change."""
+    """Raises InvalidInput with the key of a value that JSON cannot hold or would change."""
     struct = struct_pb2.Struct()
     if type(values) is not dict and not isinstance(values, Mapping):
         raise InvalidInput(f"parameters must be a JSON object, got {_shown(values)}", reason=_REASON)
     try:
         struct.update(values if _as_it_is(values.values()) else _object(values, ""))
     except RecursionError:
-        raise InvalidInput("parameters are nested too deeply, or hold themselves", reason=_REASON) from None
-    except (ValueError, TypeError, AttributeError) as error:  # as text that is no UTF-8
+        raise InvalidInput("parameters are nested too deeply, or contain themselves", reason=_REASON) from None
+    except (ValueError, TypeError, AttributeError) as error:  # such as text that is not UTF-8
         _object(values, "")
         raise InvalidInput(f"parameters must be a JSON object: {error}", reason=_REASON) from error
     return struct
@@ -68,7 +68,7 @@ def _object(values: Mapping[Any, Any], path: str) -> dict[str, Any]:
 
 
 def _as_it_is(values: Iterable[Any]) -> bool:
-    """Whether Struct takes these as they are, as it does most; a wrong key it finds itself."""
+    """Whether Struct takes these values unchanged, as it does most; Struct itself finds wrong keys."""
     for value in values:
         kind = type(value)
         if kind in _SIMPLE or (kind is int and -_EXACT <= value <= _EXACT):

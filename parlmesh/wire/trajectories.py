@@ -1,4 +1,4 @@
-"""Trajectories, in and out. Whether the columns fit a run is the learner's to decide."""
+"""Trajectories, to and from protobuf. The learner decides whether the columns fit a run."""
 
 import math
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _MAX_EPISODES = 100_000
 _MAX_INCARNATION = (1 << 63) - 1
 _LONGEST_SECONDS = 1e7
 _TRAJECTORY = pb.UploadTrajectoriesRequest.DESCRIPTOR.fields_by_name["trajectory"].number
-# Whoever encodes by hand reads receipts that come together.
+# A sender that encodes by hand can also read receipts that come together.
 _TOGETHER = pb.UploadTrajectoriesRequest(receipts_together=True).SerializeToString()
 _COLUMNS = pb.Trajectory.DESCRIPTOR.fields_by_name["columns"].number
 
@@ -40,7 +40,7 @@ class EncodedTrajectory:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedTrajectory:
-    """An UploadTrajectoriesRequest as it came: parsed but for the columns, which are views of its bytes."""
+    """An UploadTrajectoriesRequest as it came: parsed except for the columns, which are views of its bytes."""
 
     message: pb.Trajectory
     columns: list[memoryview]
@@ -48,9 +48,9 @@ class ReceivedTrajectory:
 
 
 def trajectory_from_request(request: bytes) -> ReceivedTrajectory:
-    """The inverse of `trajectory_to_request`, of any client's bytes; InvalidInput when they are no such message."""
+    """The inverse of `trajectory_to_request`, for any client's bytes; raises InvalidInput if they are no message."""
     rest, found = take_out(request, _TRAJECTORY)
-    # Protobuf joins messages of one field: what nobody sends is left to it.
+    # Protobuf merges repeats of this field. Nobody sends any, so that case is left to protobuf.
     whole = (
         found[0] if len(found) == 1 else pb.UploadTrajectoriesRequest.FromString(request).trajectory.SerializeToString()
     )
@@ -70,7 +70,7 @@ def trajectory_to_proto(
     task_id: str = "",
     run_uid: str = "",
 ) -> pb.Trajectory:
-    """One upload."""
+    """The message of one upload."""
     episodes = EpisodeColumns.of(fragment.episodes)
     return pb.Trajectory(
         run_id=run_id,
@@ -87,7 +87,7 @@ def trajectory_to_proto(
 
 
 def trajectory_to_request(trajectory: Trajectory) -> EncodedTrajectory:
-    """The same, serialised: every column is copied once, where messages within messages copy it four times."""
+    """The same, serialised: every column is copied once, while nested messages would copy it four times."""
     message = trajectory_to_proto(
         Fragment({}, trajectory.fragment.episodes),
         run_id=trajectory.run_id,
@@ -104,7 +104,7 @@ def trajectory_to_request(trajectory: Trajectory) -> EncodedTrajectory:
         message.collect_time.seconds, message.collect_time.nanos = int(seconds), int(fraction * 1e9)
     head = message.SerializeToString()
     columns = trajectory.fragment.columns
-    # Should the length take another number of bytes in the end, nothing is lost but the alignment.
+    # If the length takes another number of bytes in the end, only the alignment is lost.
     begin = len(field_head(_TRAJECTORY, len(head) + sum(column.nbytes for column in columns.values())))
     parts: list[bytes | memoryview] = [head]
     length = len(head)
@@ -122,7 +122,7 @@ def trajectory_from_proto(
     node_id: str = "",
     columns: Sequence[memoryview] = (),
 ) -> Trajectory:
-    """Columns are read-only views of the message, or of `columns`. `node_id` is who sent it, where that is proven."""
+    """Columns are read-only views of the message, or of `columns`. `node_id` is the sender's node, if proven."""
     if not message.actor_id:
         raise InvalidInput("trajectory has no actor_id", reason="TRAJECTORY_ORIGIN")
     if message.sequence == 0:

@@ -25,9 +25,9 @@ _FIRST_PAUSE_SECONDS = 0.05
 
 
 class Request(NamedTuple):
-    """An encoded SubmitTaskStreamRequest; `answer` is called once: with None when it was accepted, or why it was not.
+    """An encoded SubmitTaskStreamRequest; `answer` is called once: with None when it was accepted, else with the error.
 
-    After an error that is no refusal it may have been accepted all the same.
+    After an error that is not a refusal it may still have been accepted.
     """
 
     data: bytes
@@ -41,16 +41,16 @@ class Requests(Protocol):
     """Set whenever there may be one."""
 
     def next_request(self) -> Request | None:
-        """What is to be sent now; None until `ready` is set again."""
+        """The next request to send; None until `ready` is set again."""
         ...
 
     def connected(self, terms: StreamTerms) -> None:
-        """A stream is open, on the server's terms: no outcome after this is missed."""
+        """Called when a stream is open, on the server's terms: no outcome after this is missed."""
         ...
 
 
 class Stream:
-    """Sends requests and settles outcomes in `pending`, for as long as `run` runs. Opened again after a break."""
+    """Sends requests and settles outcomes in `pending` while `run` runs. Reopened after a break."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Stream:
         self._call: Any = None
         self._terms = StreamTerms()
         self._connected = asyncio.Event()
-        # Without a receipt yet; receipts come in this order.
+        # Requests without a receipt; receipts come in this order.
         self._sent: deque[Request] = deque()
         self._stuck = False
         self.first_connection = asyncio.Event()
@@ -83,7 +83,7 @@ class Stream:
         self.last_error: FleetError | None = None
 
     async def run(self, group: asyncio.TaskGroup) -> None:
-        """Reconnects until an error comes that no reconnection cures. Its helpers belong to the group."""
+        """Reconnects until an error that no reconnection cures. Its helper tasks belong to the group."""
         group.create_task(self._write())
         group.create_task(self._watch_receipts())
         while True:
@@ -104,7 +104,7 @@ class Stream:
             await asyncio.sleep(pause)
 
     async def _session(self) -> FleetError:
-        """One stream from its opening to its end; why it ended."""
+        """Runs one stream from its opening to its end; returns why it ended."""
         # No deadline: the stream lives as long as the client; keepalive notices a peer that is gone.
         call = self._open()
         try:
@@ -124,14 +124,14 @@ class Stream:
         return Unavailable("the scheduler ended the stream", reason="STREAM_ENDED")
 
     def _told(self, error: grpc.aio.AioRpcError) -> FleetError:
-        """gRPC calls a server whose certificate it does not trust away; a line that stood may stand again."""
+        """Names an untrusted certificate, which gRPC reports as an unavailable server; not after a good connection."""
         if not self.connections and _UNTRUSTED in (error.details() or ""):
-            message = "the scheduler's certificate is not of the authority in security.ca, or is expired"
+            message = "the scheduler's certificate was not issued by the authority in security.ca, or has expired"
             return Unauthenticated(message, reason="SECURITY")
         return error_from_rpc(error)
 
     async def _opened(self, call: Any) -> SubmitTaskStreamResponse:
-        """The first receipt says that from here on no outcome is missed."""
+        """Opens the stream: from its first receipt on, no outcome is missed."""
         try:
             async with asyncio.timeout(self._connect_seconds):
                 await call.write(self._follow)
@@ -157,7 +157,7 @@ class Stream:
     def _receive(self, response: SubmitTaskStreamResponse) -> None:
         self._pending.take(response.outcomes)
         if response.HasField("terms"):
-            # Mostly in the first message; outcomes that were being written down before the receipt come before it.
+            # Mostly in the first message; outcomes that were being written down before the receipt come earlier.
             self._terms = response.terms
             self._on_terms(response.terms)
         for status in response.receipts:
@@ -179,12 +179,12 @@ class Stream:
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError, asyncio.CancelledError):
                 if being_cancelled():
                     raise
-                # The stream has ended, its reader tells every request why; there may be a new one already.
+                # The stream has ended, and its reader tells every request why; a new one may be open already.
                 if call is self._call:
                     self._connected.clear()
 
     async def _watch_receipts(self) -> None:
-        """Gives up a stream over which the same request waits at two looks."""
+        """Gives up a stream whose oldest request without a receipt is the same at two checks in a row."""
         oldest: Request | None = None
         while True:
             await asyncio.sleep(self._receipt_seconds)
@@ -201,5 +201,5 @@ class Stream:
 
 
 def _is_final(error: FleetError) -> bool:
-    """Whether no reconnection cures it."""
+    """Whether no reconnection cures the error."""
     return isinstance(error, (Unauthenticated, PermissionDenied, InvalidInput)) or error.reason == "UNIMPLEMENTED"

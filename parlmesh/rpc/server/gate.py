@@ -77,7 +77,7 @@ class Gate(grpc.aio.ServerInterceptor):
             if identity is not ANYONE and identity is not UNKNOWN:
                 await self._count(identity, handler, method)
         except Exception as error:
-            # Its frames have all that the caller sent as metadata, and an answer may wait.
+            # Its frames hold all metadata that the caller sent, and the answer may have to wait.
             forget_frames(error)
             return self._refusals.answering(handler, method, error)
         wrapped = self._wrapped.get(method)
@@ -92,7 +92,7 @@ class Gate(grpc.aio.ServerInterceptor):
             self._quotas.leave_unread(caller())
 
     async def _count(self, identity: Identity, handler: Handler, method: str) -> None:
-        """The call counts against what its caller may have at a time; ResourceExhausted when that is used up."""
+        """Counts the call against its caller's quotas; raises ResourceExhausted when they are used up."""
         task = asyncio.current_task()
         assert task is not None
         if handler.request_streaming or handler.response_streaming:
@@ -112,16 +112,16 @@ class Gate(grpc.aio.ServerInterceptor):
 
 
 def _wrap(handler: Handler, method: str, bodies: Bodies | None, streams: OpenStreams, refused: Refused) -> Handler:
-    """The same handler, in which nothing but a status can go wrong.
+    """The same handler, which can fail only with a status.
 
-    Single messages are parsed and serialised in here: grpc would send the text of an exception to the client.
-    With `bodies` anyone may call, and the single message is read in here too, when it is its turn.
+    Single messages are parsed and serialised here, because grpc would send the text of an exception to the client.
+    With `bodies` anyone may call, and the single message is read here too, when it is its turn.
     """
     shape = Shape(handler.request_streaming, handler.response_streaming)
     deserialize = handler.request_deserializer
     parse = _parser(deserialize, method)
     serialize = handler.response_serializer
-    # A servicer that parses its own messages gets them straight from gRPC, unless there is an account to put them to.
+    # A servicer that parses its own messages gets them straight from gRPC, unless they count against an account.
     straight = shape.request_streaming and deserialize is None and largest_request(method) is None
     if bodies is not None and not shape.request_streaming:
         shape = Shape(request_streaming=True, response_streaming=shape.response_streaming)
@@ -164,10 +164,10 @@ def _wrap(handler: Handler, method: str, bodies: Bodies | None, streams: OpenStr
 
 
 def _parser(deserialize: Callable[[bytes], Any] | None, method: str) -> Callable[[bytes], Any]:
-    """Everything that is done with a message, in one function call: its bytes go to its caller's account, if there is
-    one, and a message that is too large for its method, or malformed, is told from a defect.
+    """All that is done with a message, in one function call: its bytes count against its caller's account, if any, and
+    a message that is too large for its method, or malformed, is refused as the caller's mistake.
 
-    Every caller with an account is a stranger, and so is an operator of a single namespace.
+    Callers with an account, operators of a single namespace included, are strangers: density is checked for them.
     """
     largest = largest_request(method)
 
@@ -191,7 +191,7 @@ def _parser(deserialize: Callable[[bytes], Any] | None, method: str) -> Callable
 
 
 def _audited(behaviour: Behaviour, method: str, *, streaming: bool) -> Behaviour:
-    """Notes what is changed and by whom: a stream when it opens, a single call with its end."""
+    """Notes what is changed and by whom: a stream when it opens, a single call when it ends."""
     if not is_change(method):
         return behaviour
 

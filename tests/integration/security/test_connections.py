@@ -32,7 +32,7 @@ async def test_a_client_does_not_speak_to_a_server_of_another_authority(
 async def test_a_controller_says_at_once_that_it_does_not_trust_the_scheduler(material: Material) -> None:
     client = SecurityConfig(ca=material.other_ca, token_file=material.folder / "operator-t.token")
     async with fleet(material.server()) as (address, servicer):
-        with pytest.raises(Unauthenticated, match=r"certificate is not of the authority in security\.ca") as error:
+        with pytest.raises(Unauthenticated, match=r"was not issued by the authority in security\.ca") as error:
             # Whoever waited for it would run into the test's own limit.
             await PARLController.connect(address, security=client, config=ClientConfig(connect_seconds=3600))
         assert exit_code(error.value) == 4
