@@ -92,12 +92,13 @@ async def test_an_actor_that_floods_and_does_not_read_is_cut_off(monkeypatch: py
         call = stub.Connect()
         hello = fleet_pb.Hello(actor_id="flood", node_id="node", slots=1, kinds=["noop"], incarnation=1)
         await call.write(fleet_pb.ConnectRequest(hello=hello))
-        unknown = [fleet_pb.Lease(task_id="t" * 200, lease_id=number) for number in range(1000)]
-        heartbeat = fleet_pb.ConnectRequest(heartbeat=fleet_pb.Heartbeat(leases=unknown))
+        # Each result is acknowledged by its lease, known or not.
+        unknown = [fleet_pb.Lease(task_id="t" * 200, lease_id=number) for number in range(1, 101)]
+        results = fleet_pb.ConnectRequest(results=[fleet_pb.TaskResult(lease=lease) for lease in unknown])
 
         async def flood() -> None:
             while True:
-                await call.write(heartbeat)
+                await call.write(results)
 
         assert (await call.read()).HasField("welcome")
         flooding = asyncio.create_task(flood())

@@ -387,7 +387,7 @@ def test_a_task_whose_parent_cannot_be_read_ends_with_its_name(harness: Harness,
     core.recover(batches, 0.0)
     failures = {name: core.task(name).failure for name in ("child", "grandchild", "other")}
     assert failures["child"] is not None
-    assert 'dependency "bäd" is not known' in failures["child"].message
+    assert 'dependency "bäd" is unknown' in failures["child"].message
     assert failures["grandchild"] is not None
     assert failures["other"] is None
     told = [action.tasks for action in core.take_actions() if isinstance(action, Notify)]
