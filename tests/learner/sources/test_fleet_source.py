@@ -230,7 +230,7 @@ async def test_who_says_that_rollouts_are_done_and_sends_nothing_is_not_asked_fo
             source._dispatcher._settle(told)
             clock.advance(1.0)
             assert len(heard.failed) == turn + 1
-        assert "no trajectory of it came" in heard.failed[0]
+        assert "no trajectory came" in heard.failed[0]
         assert (await ask(source)).placement.node_id == "n2"
         clock.advance(100.0)
         assert (await ask(source)).placement.node_id == ""
