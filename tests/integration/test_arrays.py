@@ -165,12 +165,12 @@ async def test_the_same_array_is_taken_again_and_again_although_it_is_given_up_i
     array = np.ones(_RESULT_BYTES // 8)
     with fleet.scheduler(), fleet.actor("one"):
         async with PARLController(fleet.address) as controller:
-            for _ in range(500):
+            for _ in range(250):
                 assert (await controller.submit(grown, array))[0] == 2.0
-            for _ in range(100):
+            for _ in range(50):
                 results = await asyncio.gather(*(controller.submit(grown, array) for _ in range(3)))
                 assert [result[0] for result in results] == [2.0] * 3
-            for _ in range(100):
+            for _ in range(50):
                 reference: Any = await controller.put(array)
                 assert (await controller.submit(grown, reference))[0] == 2.0
                 del reference
