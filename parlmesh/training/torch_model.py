@@ -22,6 +22,7 @@ from parlmesh.types import Array
 from .numpy_model import Memory, Minibatch, Steps
 from .settings.ppo import PpoConfig
 from .shared_step import Share, share_gradients
+from .subnormals import flushed_subnormals
 from .torch_device import CPU
 
 # Bytes of features per pass without gradients: a whole batch of images at once would need gigabytes.
@@ -102,7 +103,8 @@ class TorchModel:
         if self.share is not None:
             terms = PpoTerms(*share_gradients(list(self._network.parameters()), self.share, terms))
         norm = nn.utils.clip_grad_norm_(self._network.parameters(), self._config.gradient_norm)
-        self._optimiser.step()
+        with flushed_subnormals():
+            self._optimiser.step()
         return terms, float(norm)
 
     def _loss(self, minibatch: Minibatch, steps: Steps) -> tuple[Tensor, PpoTerms]:

@@ -19,6 +19,7 @@ from .numpy_q_model import QStep
 from .replay_trainer import Minibatch
 from .settings.dqn import DqnConfig
 from .shared_step import Share, share_gradients
+from .subnormals import flushed_subnormals
 from .torch_device import CPU
 
 
@@ -77,7 +78,8 @@ class TorchQModel:
         if self.share is not None:
             terms = QTerms(*share_gradients(self._parameters, self.share, terms, errors.cpu().numpy()))
         norm = nn.utils.clip_grad_norm_(self._parameters, self._config.gradient_norm)
-        self._optimiser.step()
+        with flushed_subnormals():
+            self._optimiser.step()
         return QStep(terms, float(norm), errors.cpu().numpy())
 
     def follow(self, rate: float) -> None:

@@ -10,15 +10,22 @@ from torch import Tensor
 from parlmesh.policies.numpy_networks import parameter_count
 from parlmesh.types import Array
 
+from ..subnormals import flushed_subnormals
+
 
 class Perceptron:
-    """Layers whose weights [in, out] and gradients are views of two flat vectors given by the owner."""
+    """Layers whose weights [in, out] and gradients are views of two flat vectors given by the owner.
+
+    What a layer computes is written where it was written the time before: a fresh block of that size would be memory
+    that the system maps and clears first, which takes longer than the arithmetic of small layers.
+    """
 
     def __init__(self, sizes: Sequence[int], activation: str, parameters: Tensor, gradient: Tensor) -> None:
         self._tanh = activation == "tanh"
         self.layers: list[tuple[Tensor, Tensor]] = []
         self._gradients: list[tuple[Tensor, Tensor]] = []
         self._inputs: list[Tensor] = []
+        self._written: dict[tuple[str, int], Tensor] = {}
         start = 0
         for inputs, outputs in itertools.pairwise(sizes):
             middle, end = start + inputs * outputs, start + (inputs + 1) * outputs
@@ -28,14 +35,15 @@ class Perceptron:
 
     def forward(self, features: Tensor) -> Tensor:
         """Outputs [B, out] of features [B, in]; remembers what `backward` needs."""
-        hidden, last = features, len(self.layers) - 1
-        self._inputs = []
-        for layer, (weight, bias) in enumerate(self.layers):
+        hidden, self._inputs = features, []
+        for layer, (weight, bias) in enumerate(self.layers[:-1]):
             self._inputs.append(hidden)
-            hidden = torch.addmm(bias, hidden, weight)
-            if layer < last:
-                hidden = hidden.tanh_() if self._tanh else hidden.relu_()
-        return hidden
+            room = self._room("hidden", layer, len(features))
+            hidden = torch.addmm(bias, hidden, weight, out=room)
+            hidden = hidden.tanh_() if self._tanh else hidden.relu_()
+        self._inputs.append(hidden)
+        weight, bias = self.layers[-1]
+        return torch.addmm(bias, hidden, weight)
 
     def backward(self, outputs_gradient: Tensor) -> None:
         """Writes the gradient of the last `forward` for d loss / d outputs [B, out] of its first B rows."""
@@ -46,7 +54,7 @@ class Perceptron:
             torch.mm(inputs.t(), flow, out=weight_gradient)
             torch.sum(flow, dim=0, out=bias_gradient)
             if layer:
-                flow = self._through(flow @ self.layers[layer][0].t(), inputs)
+                flow = self._through(layer, flow, inputs)
 
     def inputs_gradient(self, outputs_gradient: Tensor, first: int, rows: Tensor | None = None) -> Tensor:
         """d loss / d features [R, in − first] from the `first` on, without gradients of weights.
@@ -56,16 +64,28 @@ class Perceptron:
         flow = outputs_gradient
         for layer in range(len(self.layers) - 1, 0, -1):
             inputs = self._inputs[layer]
-            flow = self._through(flow @ self.layers[layer][0].t(), inputs if rows is None else inputs[rows])
+            if rows is not None:
+                inputs = torch.index_select(inputs, 0, rows, out=self._room("chosen", layer - 1, len(rows)))
+            flow = self._through(layer, flow, inputs)
         return flow @ self.layers[0][0][first:].t()
 
-    def _through(self, flow: Tensor, activated: Tensor) -> Tensor:
-        """Backwards through an activation."""
+    def _through(self, layer: int, flow: Tensor, activated: Tensor) -> Tensor:
+        """Backwards through a layer's weights and the activation before it."""
+        room = self._room("flow", layer - 1, len(flow))
+        flow = torch.mm(flow, self.layers[layer][0].t(), out=room)
         if self._tanh:
             return flow.mul_(1.0 - activated * activated)
         # Multiplying by the comparison would convert it to floats first, which takes ten times as long.
         torch.ops.aten.threshold_backward.grad_input(flow, activated, 0.0, grad_input=flow)
         return flow
+
+    def _room(self, what: str, layer: int, rows: int) -> Tensor:
+        """Memory for so many rows of what a layer puts out."""
+        weight, _ = self.layers[layer]
+        held = self._written.get((what, layer))
+        if held is None or len(held) < rows:
+            held = self._written[what, layer] = weight.new_empty((rows, weight.shape[1]))
+        return held[:rows]
 
 
 class Optimised:
@@ -80,7 +100,8 @@ class Optimised:
     def step(self, learning_rate: float) -> None:
         """Steps down the gradient."""
         self._adam.param_groups[0]["lr"] = learning_rate
-        self._adam.step()
+        with flushed_subnormals():
+            self._adam.step()
 
     def tensors(self, name: str) -> dict[str, Array]:
         """Copies of the parameters and of Adam's state, if it has made a step."""

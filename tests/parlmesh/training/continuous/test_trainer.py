@@ -57,6 +57,26 @@ def test_gradients_by_hand_are_those_of_autograd(activation):
     torch.testing.assert_close(by_hand.inputs_gradient(torch.full((9, 1), 1 / 9), 3), seen.grad[:, 3:])
 
 
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_what_a_pass_left_behind_does_not_reach_the_next_one(activation):
+    sizes, rng = (5, 8, 7, 2), torch.Generator().manual_seed(1)
+    parameters = initial(sizes, np.random.default_rng(0))
+    used = Perceptron(sizes, activation, parameters, torch.zeros_like(parameters))
+    for rows in (4, 9, 9, 3):
+        inputs, flow = torch.randn(rows, 5, generator=rng), torch.randn(rows, 2, generator=rng)
+        gradient, expected = torch.zeros_like(parameters), torch.zeros_like(parameters)
+        used._gradients = Perceptron(sizes, activation, parameters, gradient)._gradients
+        fresh = Perceptron(sizes, activation, parameters, expected)
+        outputs = used.forward(inputs)
+        assert torch.equal(outputs, fresh.forward(inputs))
+        used.backward(flow)
+        fresh.backward(flow)
+        assert torch.equal(gradient, expected)
+        chosen = torch.tensor([rows - 1, 0])
+        given = flow[chosen]
+        assert torch.equal(used.inputs_gradient(given, 3, chosen), fresh.inputs_gradient(given, 3, chosen))
+
+
 def critics(seed=0):
     spec = PolicySpec((3,), TWO, hidden=(8,), activation="relu", choice="squashed")
     return TwinCritics(spec, np.random.default_rng(seed), torch.device("cpu"))
