@@ -34,10 +34,13 @@ _LOOK_SECONDS = 5.0
 _LONGEST_LAPSE_SECONDS = 600.0
 # The interval when the scheduler names none.
 _DEFAULT_HEARTBEAT_SECONDS = 1.0
+# Least time between two messages while other tasks wait here: short ones would each have a message of its own, which
+# costs both sides more than the task.
+_GATHER_SECONDS = 0.001
 
 
 class Uplink:
-    """Carries one actor's messages. Everything ready goes into one message; nothing waits for more."""
+    """Carries one actor's messages. Everything ready goes into one message; the first after a pause waits for nothing."""
 
     def __init__(
         self,
@@ -205,14 +208,17 @@ class Uplink:
         raise Unavailable(f"{self._scheduler} ended the stream")
 
     async def _write(self, call: _Call) -> None:
-        outbound = self._worker.outbound
+        outbound, clock, written = self._worker.outbound, asyncio.get_running_loop().time, 0.0
         try:
             while True:
                 await outbound.wait()
+                if self._worker.has_waiting and (early := _GATHER_SECONDS - (clock() - written)) > 0:
+                    await asyncio.sleep(early)
                 heartbeat, self._heartbeat_due = self._heartbeat_due, False
                 request = self._worker.next_request(heartbeat=heartbeat)
                 if request is not None:
                     await call.write(request)
+                    written = clock()
                 if self._closing.is_set() and not outbound.is_set():
                     await call.done_writing()
                     return

@@ -86,6 +86,11 @@ class Slots:
     def __len__(self) -> int:
         return len(self._slots)
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether anything waits for a slot."""
+        return bool(self._waiting)
+
     def add(self, assignment: Assignment) -> None:
         """Runs it when a slot is free and nothing more urgent waits; `fill` starts it."""
         self._waiting.add(assignment.lease.lease_id)

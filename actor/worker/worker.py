@@ -193,6 +193,11 @@ class Worker:
             )
         return request
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether tasks wait here for a slot."""
+        return self._slots.has_waiting
+
     def leave(self) -> None:
         """Takes no further tasks; those it holds go on."""
         self._leaving = True

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from actor.config import LimitsConfig
 from actor.handlers.demo import Noop, Sleep
 from actor.metrics import ActorMetrics
+from actor.worker import scheduler_stream
 from actor.worker.actor_identity import ActorIdentity
 from actor.worker.scheduler_stream import Uplink
 from actor.worker.worker import Worker
@@ -36,6 +37,16 @@ class Spins:
         return {}
 
 
+class Counts:
+    """Takes next to no time on its slot's thread."""
+
+    kind = "counts"
+    runs_in = RunsIn.THREAD
+
+    def run(self, parameters: dict[str, Any], tensors: dict[str, Any], context: Context) -> dict[str, Any]:
+        return {}
+
+
 @dataclass
 class Connected:
     scheduler: FakeScheduler
@@ -48,7 +59,7 @@ class Connected:
 async def _connected(*, from_clock: bool = False) -> AsyncIterator[Connected]:
     scheduler, metrics = FakeScheduler(), ActorMetrics(CollectorRegistry())
     limits = LimitsConfig(prefetch=64, reconnect_seconds=0.02, connect_seconds=0.3)
-    handlers = {handler.kind: handler for handler in (Noop(), Sleep(), Spins())}
+    handlers = {handler.kind: handler for handler in (Noop(), Sleep(), Spins(), Counts())}
     worker = Worker(
         ActorIdentity("node", "node-1", 1, from_clock),
         handlers,
@@ -91,6 +102,27 @@ async def test_results_that_are_ready_together_travel_together() -> None:
         stream.send(ConnectResponse(assignments=[fleet.scheduler.assignment("noop") for _ in range(64)]))
         await stream.until(lambda: len(stream.results) == 64)
         assert [len(request.results) for request in stream.requests if request.results] == [64]
+
+
+async def test_results_of_short_tasks_gather_while_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler_stream, "_GATHER_SECONDS", 1.0)
+    async with _connected() as fleet:
+        stream = await fleet.scheduler.welcomed()
+        count = 60
+        stream.send(ConnectResponse(assignments=[fleet.scheduler.assignment("counts") for _ in range(count)]))
+        await stream.until(lambda: len(stream.results) == count)
+        sent = [len(request.results) for request in stream.requests if request.results]
+        assert len(sent) <= count // 4, sent
+
+
+async def test_a_result_waits_for_nothing_when_no_other_task_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler_stream, "_GATHER_SECONDS", 3600.0)
+    async with _connected() as fleet:
+        stream = await fleet.scheduler.welcomed()
+        for _ in range(5):
+            assignment = fleet.scheduler.assignment("counts")
+            stream.send(ConnectResponse(assignments=[assignment]))
+            assert (await stream.result(assignment.lease.lease_id)).HasField("result")
 
 
 async def test_heartbeats_go_on_while_a_handler_keeps_its_thread_busy() -> None:
