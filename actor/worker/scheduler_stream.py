@@ -40,7 +40,7 @@ _GATHER_SECONDS = 0.001
 
 
 class Uplink:
-    """Carries one actor's messages. Everything ready goes into one message; the first after a pause waits for nothing."""
+    """Carries one actor's messages. All that is ready goes into one; the first after a pause waits for nothing."""
 
     def __init__(
         self,
