@@ -51,9 +51,7 @@ class PpoTrainer:
         self._model = model
         self._rng = rng
         self._normaliser = Normaliser(spec.observation_size) if spec.normalised else None
-        self._rewards = RewardScale(
-            config.reward_scale, config.discount, normalise=config.normalise_rewards, clip=config.reward_clip
-        )
+        self._rewards = RewardScale.of(config)
 
     def update(self, fragments: Sequence[Fragment], progress: float) -> Update:
         """Runs epochs of minibatches over whole fragments; `progress` in [0, 1] is the used share of the step budget.
@@ -62,7 +60,9 @@ class PpoTrainer:
         """
         before = self.tensors()
         columns = {name: _join(fragments, name) for name in fragments[0].columns}
-        self._rewards.add(columns)
+        if self._rewards is not None:
+            self._rewards.add(columns)
+            columns[REWARD] = self._rewards(columns[REWARD])
         batch = self._prepare(columns, _discount(self._config, progress))
         steps = int(np.count_nonzero(columns[VALID]))
         sizes = _step_sizes(self._config, progress)
@@ -106,16 +106,16 @@ class PpoTrainer:
 
     def tensors(self) -> dict[str, Array]:
         """Everything that decides the next update: the model, its optimiser, the statistics, the random state."""
-        statistics = self._normaliser.tensors() if self._normaliser is not None else {}
-        statistics |= self._rewards.tensors()
-        return {**self._model.tensors(), **statistics, "rng": pack_random_state(self._rng)}
+        found = {**self._model.tensors(), "rng": pack_random_state(self._rng)}
+        for statistics in self._learnt():
+            found |= statistics.tensors()
+        return found
 
     def restore(self, tensors: Mapping[str, Array]) -> None:
         """The inverse of `tensors`."""
         self._model.restore(tensors)
-        if self._normaliser is not None:
-            self._normaliser.restore(tensors)
-        self._rewards.restore(tensors)
+        for statistics in self._learnt():
+            statistics.restore(tensors)
         restore_random_state(self._rng, tensors["rng"])
 
     def _prepare(self, columns: Mapping[str, Array], discount: float) -> Minibatch:
@@ -159,7 +159,7 @@ class PpoTrainer:
         """
         config, valid, smoothing = self._config, columns[VALID], self._config.smoothing
         flags = columns[TERMINATED], columns[TRUNCATED]
-        rewards = self._rewards(columns[REWARD])
+        rewards = columns[REWARD]
         weights: Array | None = None
         if config.value_clip is not None:
             batch = batch._replace(values=values[:-1])
@@ -211,6 +211,9 @@ class PpoTrainer:
         size = _even_part(envs, max(1, self._config.minibatch_steps // steps))
         for start in range(0, envs, size):
             yield batch.environments(order[start : start + size])
+
+    def _learnt(self) -> Iterator[Normaliser | RewardScale]:
+        yield from (each for each in (self._normaliser, self._rewards) if each is not None)
 
     def _statistics(self) -> dict[str, Array]:
         return self._normaliser.weights() if self._normaliser is not None else {}

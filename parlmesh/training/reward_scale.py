@@ -8,6 +8,8 @@ from parlmesh.algorithms.discounted_sums import discounted_sums
 from parlmesh.policies.normaliser import Normaliser
 from parlmesh.types import EARNED, REWARD, TERMINATED, TRUNCATED, VALID, Array
 
+from .settings.ppo import PpoConfig
+
 _NAME = "rewards"
 
 
@@ -19,6 +21,13 @@ class RewardScale:
         self._clip = clip
         self._discount = discount
         self._sums = Normaliser(1, name=_NAME) if normalise else None
+
+    @classmethod
+    def of(cls, config: PpoConfig) -> "RewardScale | None":
+        """As configured; None if rewards are learnt from as they are."""
+        if not config.normalise_rewards and config.reward_scale == 1.0 and config.reward_clip is None:
+            return None
+        return cls(config.reward_scale, config.discount, normalise=config.normalise_rewards, clip=config.reward_clip)
 
     def add(self, columns: Mapping[str, Array]) -> None:
         """Takes in the rewards of a batch [T, E]; sums go on from what its episodes had earned before."""

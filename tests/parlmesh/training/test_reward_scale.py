@@ -6,6 +6,7 @@ from hypothesis.extra import numpy as hnp
 
 from parlmesh.algorithms.discounted_sums import discounted_sums
 from parlmesh.training.reward_scale import RewardScale
+from parlmesh.training.settings.ppo import PpoConfig
 from parlmesh.types import EARNED, REWARD, TERMINATED, TRUNCATED, VALID
 
 
@@ -76,6 +77,14 @@ def test_the_scale_does_not_depend_on_where_fragments_are_cut(trajectory_steps):
         before = np.where(ended[start - 1], 0.0, sums[start - 1]) if start else np.zeros(4)
         cut.add({**columns(rewards[part], ended[part]), EARNED: before.astype(np.float32)})
     np.testing.assert_allclose(cut(rewards), whole(rewards), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "scaled"),
+    [({}, False), ({"reward_scale": 0.5}, True), ({"reward_clip": 1.0}, True), ({"normalise_rewards": True}, True)],
+)
+def test_rewards_that_no_setting_changes_need_no_scale(settings, scaled):
+    assert (RewardScale.of(PpoConfig(**settings)) is not None) == scaled
 
 
 def test_rewards_beyond_the_clip_count_as_the_clip():
