@@ -34,7 +34,7 @@ from .evaluations import Evaluations
 from .progress import Progress, RunState
 from .run_end import RunEnd
 from .stalls import PATIENCE_SECONDS, Obstacles
-from .update_accounting import Throughput
+from .update_accounting import BatchFigures, Throughput
 
 log = get_logger("parlmesh.learner")
 T = TypeVar("T")
@@ -304,10 +304,9 @@ class TrainingRun:
                     f"{progress.bad_updates} updates in a row were not finite; version {progress.version} is served"
                 )
             return
-        # Counted before the next version is served, because lags refer to the version that was trained.
-        self.throughput.count(batch, update)
+        figures = BatchFigures.of(batch, progress.version)
         self.publish()
-        self.throughput.record(batch, update, waited=self._waited_seconds, updated=self._update_seconds)
+        self.throughput.add(figures, update, waited=self._waited_seconds, updated=self._update_seconds)
         if self.league is not None:
             self._recorder.record(self.progress.steps, self.league.curves())
         self._notify()

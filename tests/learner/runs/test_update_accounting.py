@@ -5,7 +5,7 @@ import pytest
 
 from learner import metrics
 from learner.runs.progress import Progress
-from learner.runs.update_accounting import Throughput
+from learner.runs.update_accounting import BatchFigures, Throughput
 from parlmesh.training.trainer import Update
 from parlmesh.types import Episode, Fragment, Trajectory
 
@@ -34,10 +34,9 @@ def ledger():
 
 
 def test_lags_are_those_to_the_version_that_was_trained(ledger):
-    batch = [trajectory(5), trajectory(2)]
-    ledger.throughput.count(batch, UPDATE)
+    figures = BatchFigures.of([trajectory(5), trajectory(2)], ledger.progress.version)
     ledger.progress.version += 1
-    ledger.throughput.record(batch, UPDATE, waited=1.0, updated=2.0)
+    ledger.throughput.add(figures, UPDATE, waited=1.0, updated=2.0)
     progress = ledger.progress
     assert (progress.policy_lag, progress.max_policy_lag_seen) == (1.5, 3)
     assert (progress.steps, progress.updates, progress.bad_updates) == (32, 1, 0)
@@ -53,15 +52,14 @@ def test_the_slowest_step_is_remembered_and_forgotten_slowly(ledger):
     """The deadline of evaluations follows from it."""
     for seconds, expected in ((3.2, 0.1), (0.32, 0.09), (6.4, 0.2)):
         batch = [trajectory(5, collect_seconds=0.032), trajectory(5, collect_seconds=seconds)]
-        ledger.throughput.record(batch, UPDATE, waited=0.0, updated=0.0)
+        ledger.throughput.add(BatchFigures.of(batch, 5), UPDATE, waited=0.0, updated=0.0)
         assert ledger.throughput.step_seconds == pytest.approx(expected)
 
 
 def test_who_waits_for_whom_is_told_of_both_sides(ledger):
     batch = [trajectory(5, waited_seconds=3.0, collect_seconds=1.0)]
-    ledger.throughput.count(batch, UPDATE)
     ledger.now.seconds += 10.0
-    ledger.throughput.record(batch, UPDATE, waited=2.0, updated=8.0)
+    ledger.throughput.add(BatchFigures.of(batch, 5), UPDATE, waited=2.0, updated=8.0)
     assert ledger.throughput.learner_waiting.ratio() == pytest.approx(0.2)
     assert ledger.throughput.actors_waiting.ratio() == pytest.approx(0.75)
     ((_, values),) = ledger.rows
@@ -73,8 +71,7 @@ def test_experience_has_an_age_when_its_time_is_known_and_none_comes_from_the_fu
     ages = []
     monkeypatch.setattr(metrics, "EXPERIENCE_AGE", SimpleNamespace(observe=ages.append))
     batch = [trajectory(5), trajectory(5, collect_time=996.0), trajectory(5, collect_time=1005.0)]
-    ledger.throughput.count(batch, UPDATE)
-    ledger.throughput.record(batch, UPDATE, waited=0.0, updated=0.0)
+    ledger.throughput.add(BatchFigures.of(batch, 5), UPDATE, waited=0.0, updated=0.0)
     assert ages == [4.0, 0.0]
 
 
