@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import grpc.aio
@@ -225,29 +226,31 @@ class FleetSource:
             count = self._failures.in_a_row
             self._listener.hopeless(f"rollouts fail on the actors, {count} in a row: {self._last_failure}")
 
-    def _rollout(self, min_version: int, node_id: str) -> pb.TaskSpec:
-        discount = self._config.reward_discount
-        earned: dict[str, Any] = {} if discount is None else {"reward_discount": discount}
-        if self._league is not None and (shares := self._league.asked()):
-            earned["opponents"] = [{"version": version, "share": share} for version, share in shares]
-        parameters = self._named(
+    @cached_property
+    def _common(self) -> pb.Payload:
+        """What every rollout of the run asks for."""
+        config, discount = self._config, self._config.reward_discount
+        return payload_to_proto(
             {
-                "environment": self._config.environment.model_dump(),
-                "num_envs": self._config.num_envs,
-                "trajectory_steps": self._config.trajectory_steps,
+                "environment": config.environment.model_dump(),
+                "num_envs": config.num_envs,
+                "trajectory_steps": config.trajectory_steps,
                 "fragments": 1,
                 # Only a fleet without lag repeats what a serial run does.
-                "restart_steps": 0 if self._config.max_policy_lag else self._config.restart_steps,
-                "seed": self._config.seed,
-                "min_policy_version": min_version,
-                **earned,
-                **_search(self._config.search.in_rollouts()),
+                "restart_steps": 0 if config.max_policy_lag else config.restart_steps,
+                "seed": config.seed,
+                **({} if discount is None else {"reward_discount": discount}),
+                **_search(config.search.in_rollouts()),
             }
         )
+
+    def _rollout(self, min_version: int, node_id: str) -> pb.TaskSpec:
+        differing = self._named({"min_policy_version": min_version})
+        if self._league is not None and (shares := self._league.asked()):
+            differing["opponents"] = [{"version": version, "share": share} for version, share in shares]
         # One attempt, because the run itself decides which actor to ask again.
-        spec = pb.TaskSpec(
-            kind=_KIND, payload=payload_to_proto(parameters), priority=pb.PRIORITY_BACKGROUND, max_attempts=1
-        )
+        spec = pb.TaskSpec(kind=_KIND, payload=self._common, priority=pb.PRIORITY_BACKGROUND, max_attempts=1)
+        spec.payload.parameters.update(differing)
         spec.run_timeout.FromNanoseconds(round(self.asked.deadline.seconds * 1e9))
         if node_id:
             spec.placement.node_id = node_id

@@ -51,6 +51,18 @@ def failed(task_id, reason, message="no", actor="old"):
     return pb.Outcome(task_id=task_id, state=pb.TASK_STATE_FAILED, failure=failure, actor_id=actor)
 
 
+async def test_a_rollout_asks_for_its_own_version_and_leaves_the_next_one_alone():
+    async with fleet(num_envs=8, max_policy_lag=1) as (source, _, _):
+        asked = []
+        for version in (1, 2):
+            await source.request(1, version)
+            asked.append(payload_from_proto(source._dispatcher._lanes["rollout"].unsent[-1].payload)[0])
+        assert [each.pop("min_policy_version") for each in asked] == [1, 2]
+        assert asked[0] == asked[1]
+        assert (asked[0]["run_id"], asked[0]["run_uid"], asked[0]["num_envs"]) == ("run", "uid", 8)
+        assert asked[0]["environment"]["id"] == source._config.environment.id
+
+
 async def test_tasks_that_a_scheduler_forgot_are_asked_for_again_and_are_nobodys_failure():
     async with fleet(max_failed_rollouts=5) as (source, heard, clock):
         for _ in range(50):
