@@ -8,7 +8,7 @@ from pydantic import Field
 from parlmesh.handlers import EMPTY, Context, HandlerError, Result, RunsIn
 from parlmesh.types import Array
 
-from .parameters import Parameters, parse_parameters
+from .parameters import Parameters
 
 _LONGEST_SLEEP_SECONDS = 24 * 3600.0
 
@@ -49,7 +49,7 @@ class Sleep:
 
     async def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Result:
         """{seconds}"""
-        wanted = parse_parameters(SleepParameters, self.kind, parameters)
+        wanted = SleepParameters.of(self.kind, parameters)
         await asyncio.sleep(wanted.seconds)
         return Result({"seconds": wanted.seconds})
 
@@ -69,5 +69,5 @@ class Fail:
 
     def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Result:
         """{message, retryable}"""
-        wanted = parse_parameters(FailParameters, self.kind, parameters)
+        wanted = FailParameters.of(self.kind, parameters)
         raise HandlerError(wanted.message, retryable=wanted.retryable)

@@ -12,7 +12,7 @@ from parlmesh.rollouts import evaluate
 from parlmesh.types import Array
 
 from ..learner.policy_client import PolicyLink
-from .parameters import Parameters, SearchParameters, parse_parameters, search_of
+from .parameters import Parameters, SearchParameters, search_of
 
 
 class PlayParameters(Parameters):
@@ -55,7 +55,7 @@ class Evaluate:
 
     def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Result:
         """{run_id, environment, episodes, seed, version, sampled, search, run_uid}"""
-        wanted = parse_parameters(EvaluateParameters, self.kind, parameters)
+        wanted = EvaluateParameters.of(self.kind, parameters)
         held = self._policies.exact_policy(wanted.run_id, wanted.version, context, wanted.run_uid)
         with cancellable(context):
             returns = evaluate(

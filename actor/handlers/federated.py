@@ -22,7 +22,7 @@ from parlmesh.wire import struct_to_proto
 
 from ..federation.local_nodes import Kept, Participants
 from ..federation.update_uploads import Update
-from .parameters import Parameters, parse_parameters
+from .parameters import Parameters
 
 NONCE = r"^([0-9a-f]{2}){1,64}$"
 _MOST_MEMBERS = 1_000
@@ -114,7 +114,7 @@ class FederatedFit:
 
         A node that fails does not keep the others from sending; the attempt fails when all of them do.
         """
-        wanted = parse_parameters(FitParameters, self.kind, parameters)
+        wanted = FitParameters.of(self.kind, parameters)
         self._participants.check(member.node_id for member in wanted.members)
         floor = self._participants.floor
         asked = wanted.masks or wanted
@@ -219,7 +219,7 @@ class FederatedEvaluate:
 
     def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Result:
         """{federation_id, task, settings, version, members: [{node_id, number}], seed}"""
-        wanted = parse_parameters(EvaluateParameters, self.kind, parameters)
+        wanted = EvaluateParameters.of(self.kind, parameters)
         self._participants.check(member.node_id for member in wanted.members)
         self._participants.floor.check_evaluation()
         task = self._participants.tasks.get(wanted.task, wanted.settings)

@@ -14,7 +14,7 @@ from parlmesh.types import Array
 
 from ..federation.local_nodes import Kept, Participants
 from .federated import NONCE
-from .parameters import Parameters, parse_parameters
+from .parameters import Parameters
 
 if TYPE_CHECKING:
     from ..federation.masking import Masking
@@ -70,7 +70,7 @@ class FederatedMask:
 
         A node that refuses does not keep the others from answering.
         """
-        wanted = parse_parameters(MaskParameters, self.kind, parameters)
+        wanted = MaskParameters.of(self.kind, parameters)
         self._participants.check(member.node_id for member in wanted.members)
         answers: dict[str, Any] = {}
         failed: dict[str, str] = {}

@@ -10,7 +10,7 @@ from parlmesh.types import Array
 
 from ..learner.policy_client import PolicyLink
 from .evaluate import PlayParameters, cancellable
-from .parameters import parse_parameters, search_of
+from .parameters import search_of
 
 
 class MatchParameters(PlayParameters):
@@ -32,7 +32,7 @@ class Match:
 
     def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Result:
         """{run_id, environment, version, opponent, games, seed, sampled, search, run_uid}"""
-        wanted = parse_parameters(MatchParameters, self.kind, parameters)
+        wanted = MatchParameters.of(self.kind, parameters)
         held, other = (
             self._policies.exact_policy(wanted.run_id, version, context, wanted.run_uid)
             for version in (wanted.version, wanted.opponent)

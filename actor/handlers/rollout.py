@@ -26,7 +26,7 @@ from ..learner.policy_client import PolicyLink
 from ..learner.trajectory_uploads import Receipt, Uploads
 from ..learner.unconfirmed_uploads import UnconfirmedUploads, Upload
 from ..metrics import ActorMetrics
-from .parameters import Parameters, SearchParameters, parse_parameters, search_of
+from .parameters import Parameters, SearchParameters, search_of
 
 log = get_logger("parlmesh.actor")
 
@@ -141,7 +141,7 @@ class Rollout:
 
     def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Tail:
         """{run_id, environment, num_envs, trajectory_steps, fragments, seed, …}: RolloutParameters"""
-        wanted = parse_parameters(RolloutParameters, self.kind, parameters)
+        wanted = RolloutParameters.of(self.kind, parameters)
         tally = _Tally()
         uploads: deque[Upload] = deque()
         with self._collector(wanted, context.slot) as collector:

@@ -1,7 +1,7 @@
 import pytest
 from pydantic import Field
 
-from actor.handlers.parameters import Parameters, parse_parameters
+from actor.handlers.parameters import Parameters
 from parlmesh.errors import InvalidInput
 
 
@@ -11,7 +11,7 @@ class Wanted(Parameters):
 
 
 def test_numbers_of_json_become_whole_where_they_are() -> None:
-    assert parse_parameters(Wanted, "k", {"name": "a", "count": 3.0}) == Wanted(name="a", count=3)
+    assert Wanted.of("k", {"name": "a", "count": 3.0}) == Wanted(name="a", count=3)
 
 
 @pytest.mark.parametrize(
@@ -25,5 +25,5 @@ def test_numbers_of_json_become_whole_where_they_are() -> None:
 )
 def test_the_first_thing_wrong_is_named(parameters: dict[str, object], text: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        parse_parameters(Wanted, "k", parameters)
+        Wanted.of("k", parameters)
     assert caught.value.message == text
