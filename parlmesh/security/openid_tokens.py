@@ -105,7 +105,7 @@ class IssuerVerifier:
                 self._remembered.popitem(last=False)
         if not self.holds(found.proof):
             self._remembered.pop(token, None)
-            raise _refusal("the token has expired; compare the clocks", reason="EXPIRED_CREDENTIAL")
+            raise Unauthenticated("the token has expired; compare the clocks", reason="EXPIRED_CREDENTIAL")
         return found
 
     def holds(self, proof: str) -> bool:
@@ -118,36 +118,38 @@ class IssuerVerifier:
                 raise ValueError("too long")
             header = jwt.get_unverified_header(token)
         except (PyJWTError, ValueError, RecursionError):
-            raise _refusal("the token cannot be read", reason="MALFORMED_CREDENTIAL") from None
+            raise Unauthenticated("the token cannot be read", reason="MALFORMED_CREDENTIAL") from None
         if header.get("alg") not in self._config.algorithms:
-            raise _refusal("the token's signature algorithm is not accepted here", reason="MALFORMED_CREDENTIAL")
+            raise Unauthenticated("the token's signature algorithm is not accepted here", reason="MALFORMED_CREDENTIAL")
         key = self._keys.by_id.get(str(header.get("kid", "")))
         if key is None:
             self._keys.renew(missing=True)
-            raise _refusal("the issuer has no such key, or not yet", reason="UNKNOWN_KEY")
+            raise Unauthenticated("the issuer has no such key, or not yet", reason="UNKNOWN_KEY")
         try:
             claims = jwt.decode(token, key, algorithms=list(self._config.algorithms), options=_UNCHECKED)
         except (PyJWTError, ValueError, TypeError, RecursionError):
-            raise _refusal("the issuer's key did not sign the token", reason="WRONG_SIGNATURE") from None
+            raise Unauthenticated("the issuer's key did not sign the token", reason="WRONG_SIGNATURE") from None
         return key, self._identity(claims)
 
     def _identity(self, claims: dict[str, Any]) -> Identity:
         config, now = self._config, self._now()
         audiences = claims.get("aud")
         if claims.get("iss") != config.issuer:
-            raise _refusal(f"the token is not from {config.issuer}", reason="WRONG_ISSUER")
+            raise Unauthenticated(f"the token is not from {config.issuer}", reason="WRONG_ISSUER")
         if config.audience not in (audiences if isinstance(audiences, list) else [audiences]):
-            raise _refusal(f"the token is not for {config.audience}", reason="WRONG_AUDIENCE")
+            raise Unauthenticated(f"the token is not for {config.audience}", reason="WRONG_AUDIENCE")
         expires, begins = _time(claims, "exp", None), max(_time(claims, "nbf", 0.0), _time(claims, "iat", 0.0))
         if begins > now + CLOCK_SKEW_SECONDS:
-            raise _refusal("the token is from the future; compare the clocks", reason="EXPIRED_CREDENTIAL")
+            raise Unauthenticated("the token is from the future; compare the clocks", reason="EXPIRED_CREDENTIAL")
         name, namespace = claims.get(config.name_claim), claims.get(config.namespace_claim, "")
         try:
             check_name(name if isinstance(name, str) else "")
             if namespace != "":
                 check_name(namespace if isinstance(namespace, str) else "")
         except InvalidInput as error:
-            raise _refusal(f"the token has no valid name: {error.message}", reason="MALFORMED_CREDENTIAL") from None
+            raise Unauthenticated(
+                f"the token has no valid name: {error.message}", reason="MALFORMED_CREDENTIAL"
+            ) from None
         assert isinstance(name, str)
         return Identity(name, self._role(claims), namespace, f"{ISSUER_PROOF}{expires}")
 
@@ -158,13 +160,15 @@ class IssuerVerifier:
         for value, role in self._config.roles.items():
             if value in held:
                 return role
-        raise _refusal(f"the token has no role in {self._config.role_claim} that is known here", reason="NO_ROLE")
+        raise Unauthenticated(
+            f"the token has no role in {self._config.role_claim} that is known here", reason="NO_ROLE"
+        )
 
 
 def _time(claims: dict[str, Any], name: str, absent: float | None) -> float:
     value = claims.get(name, absent)
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e12:
-        raise _refusal(f"the token's {name} is not a time", reason="MALFORMED_CREDENTIAL")
+        raise Unauthenticated(f"the token's {name} is not a time", reason="MALFORMED_CREDENTIAL")
     return float(value)
 
 
@@ -178,7 +182,3 @@ def _fetch(url: str) -> bytes:
     with opener.open(url, timeout=_FETCH_SECONDS) as answer:
         data: bytes = answer.read(_LARGEST_KEYS_BYTES + 1)
     return data
-
-
-def _refusal(message: str, *, reason: str) -> Unauthenticated:
-    return Unauthenticated(message, reason=reason)
