@@ -72,7 +72,9 @@ class Trace:
 
     def _enter(self, frame: FrameType, stay: str, elsewhere: str) -> None:
         """Counts the file, and the file that called it and so had the thing before, once in each stay."""
-        if frame.f_code.co_name in _CONSTRUCTORS:
+        # A comprehension in a constructor is a part of it.
+        function = frame.f_code.co_qualname.split(".<locals>")[0]
+        if function.rsplit(".", 1)[-1] in _CONSTRUCTORS:
             return
         files = self.stays.setdefault(stay, {})
         for each, file in [*stack(frame)][1::-1]:
