@@ -10,13 +10,13 @@ from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from parlmesh.durable_files import replace_file
 from parlmesh.telemetry import get_logger
 
 from ..runs.progress import Progress, RunState
 from .curves import draw_learning_curve
+from .tensorboard_events import EventFile
 from .tensorboard_hparams import hparams_summary
 from .weights_and_biases import NoTracker, Tracker
 
@@ -92,7 +92,7 @@ class Recorder:
         self._tracker = tracker or NoTracker()
         self._metrics = Lines(run_dir / METRICS_FILE)
         try:
-            self._events: EventFileWriter | None = EventFileWriter(str(run_dir / "tensorboard"))
+            self._events: EventFile | None = EventFile(run_dir / "tensorboard")
         except BaseException:
             self._metrics.close()
             raise
@@ -119,14 +119,15 @@ class Recorder:
         self._tracker.record(step, values)
 
     def _add_event(self, event: Event) -> None:
-        """TensorBoard's writer does not recover from an error, so a new one replaces it, with its own file."""
+        """After an error the file may end in half an event, so a new one takes the next."""
         try:
             if self._events is None:
-                self._events = EventFileWriter(str(self._dir / "tensorboard"))
-            self._events.add_event(event)
+                self._events = EventFile(self._dir / "tensorboard")
+            self._events.add(event)
         except OSError as error:
             if self._events is not None:
                 log.warning("tensorboard_failed", error=repr(error), advice="some of its points are lost")
+                self._events.close()
             self._events = None
 
     def save_policy(self, blob: bytes) -> None:
@@ -136,7 +137,6 @@ class Recorder:
     def finish(self, progress: Progress, state: RunState, reason: str, digest: str, dropped: Mapping[str, int]) -> None:
         """Writes the summary and draws the learning curve."""
         self._metrics.flush()
-        self._flush_events()
         seconds = progress.elapsed_seconds
         summary: dict[str, Any] = {
             "run_id": self._run_id,
@@ -162,19 +162,11 @@ class Recorder:
         draw_learning_curve(self._dir / METRICS_FILE, self._dir / "learning-curve.png", self._title, self._goal)
 
     def close(self) -> None:
-        """Flushes and closes the files."""
+        """Closes the files."""
         self._metrics.close()
-        self._flush_events(close=True)
+        if self._events is not None:
+            self._events.close()
         self._tracker.close()
-
-    def _flush_events(self, *, close: bool = False) -> None:
-        if self._events is None:
-            return
-        try:
-            self._events.close() if close else self._events.flush()
-        except OSError as error:
-            log.warning("tensorboard_failed", error=repr(error), advice="some of its points are lost")
-            self._events = None
 
 
 def finite(values: Mapping[str, Any]) -> dict[str, Any]:
