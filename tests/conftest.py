@@ -55,6 +55,21 @@ def pytest_runtestloop() -> None:
     gc.enable()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _only_its_own_tasks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Actors of a program's own fleet import every module in which it has decorated functions. This program has
+    imported all tests, and scikit-learn with them: more than a second for each actor. A module of tests that needs
+    tasks of other modules names those in `TASK_MODULES`."""
+    from parlmesh.function_tasks import _registered
+
+    wanted = {request.module.__name__, *getattr(request.module, "TASK_MODULES", ())}
+    others = {kind: task for kind, task in _registered.items() if task.function.__module__ not in wanted}
+    for kind in others:
+        del _registered[kind]
+    yield
+    _registered.update(others)
+
+
 @pytest.fixture(scope="session")
 def postgres() -> "Iterator[Cluster]":
     """One PostgreSQL for all tests of a worker; each takes a database of its own."""

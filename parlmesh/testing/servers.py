@@ -7,23 +7,29 @@ import random
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
-from parlmesh.config import ListenConfig
 from parlmesh.errors import Unavailable
-from parlmesh.rpc.server import FleetServer, Service
-from parlmesh.security import SecurityConfig
 
-NO_SECURITY = SecurityConfig()
+if TYPE_CHECKING:
+    from parlmesh.rpc.server import Service
+    from parlmesh.security import SecurityConfig
+
 _NOT_EPHEMERAL = range(20_000, 32_768)
 _TRIES = 100
 _given: collections.deque[int] = collections.deque(maxlen=500)
 
 
 @asynccontextmanager
-async def serve(services: Sequence[Service], security: SecurityConfig = NO_SECURITY) -> AsyncIterator[str]:
+async def serve(services: "Sequence[Service]", security: "SecurityConfig | None" = None) -> AsyncIterator[str]:
     """Serves on a free port and yields the address; the drain is short, so that a test never waits for a stream."""
+    # The processes of a chaos run's slots need this package's histories, and no server.
+    from parlmesh.config import ListenConfig
+    from parlmesh.rpc.server import FleetServer
+    from parlmesh.security import SecurityConfig
+
     listen = ListenConfig(drain_seconds=0.2)
-    async with FleetServer(listen=listen, security=security, services=services) as server:
+    async with FleetServer(listen=listen, security=security or SecurityConfig(), services=services) as server:
         server.set_serving(True)
         yield server.address
 

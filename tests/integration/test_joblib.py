@@ -18,6 +18,8 @@ from parlmesh.errors import FleetError, InvalidInput
 
 pytestmark = pytest.mark.e2e
 
+TASK_MODULES = ("parlmesh.joblib.calls",)
+
 
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[Controller]:
