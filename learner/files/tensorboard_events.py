@@ -25,9 +25,7 @@ class EventFile:
         self._path = folder / name
         self._descriptor: int | None = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
-            self.add(
-                Event(wall_time=now, file_version="brain.Event:2", source_metadata=SourceMetadata(writer=_WRITER))
-            )
+            self.add(Event(wall_time=now, file_version="brain.Event:2", source_metadata=SourceMetadata(writer=_WRITER)))
         except BaseException:
             self.close()
             raise
