@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 assert "numpy" not in sys.modules, "numpy was imported before its threads were set to one"
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
+# Trainers choose more threads for torch. Those that wait must not spin, as in the learner.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 choose_engine()
 
 # How long an example takes says more about the other processes of the machine than about the code.
