@@ -71,17 +71,20 @@ _MOST_POINTS = 5_000
 
 
 def draw_learning_curve(metrics: Path, picture: Path, title: str, goal: float | None) -> None:
-    """Plots the returns of training episodes and of evaluations over environment steps."""
-    # Slow to import and needed only here.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import EngFormatter
-
+    """Plots the returns of training episodes and of evaluations over environment steps; nothing when there are none."""
     labels = (
         ("return/episodes", "training, mean of 100 episodes", "#4c78a8", ""),
         ("return/evaluation", "evaluation, and its worst and best episode", "#e45756", "o"),
     )
     curves = read_curves(metrics, [*(name for name, *_ in labels), "return/evaluation_worst", "return/evaluation_best"])
+    if not any(curve.steps for curve in curves.values()):
+        return
+
+    # Slow to import and needed only here: a learner that is stopped at once ends in half the time.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
+
     figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()

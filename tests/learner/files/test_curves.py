@@ -64,3 +64,10 @@ def test_the_picture_shows_how_far_the_episodes_of_an_evaluation_lie_apart(tmp_p
         draw_learning_curve(write(tmp_path / name, *rows), tmp_path / f"{name}.png", "a run", None)
         pictures.append((tmp_path / f"{name}.png").read_bytes())
     assert pictures[0] != pictures[1]
+
+
+def test_no_picture_is_drawn_of_a_run_without_returns(tmp_path):
+    draw_learning_curve(
+        write(tmp_path / "metrics", {"time": 1.0, "step": 3, "loss": 1.0}), tmp_path / "p.png", "a run", 1.0
+    )
+    assert not (tmp_path / "p.png").exists()
