@@ -1,4 +1,4 @@
-"""Blobs between this process and the scheduler: sent where folders are not shared, given up when they are read."""
+"""Moves blobs between this process and the scheduler if they share no folder, and gives blobs up once read."""
 
 import asyncio
 import os
@@ -25,18 +25,18 @@ from parlmesh.v1.blob_service_pb2 import BlobTerms, GetBlobRequest, HoldBlobsReq
 log = get_logger("parlmesh.blobs")
 
 _CHUNK_BYTES = 1 << 20
-# Of which nothing comes is not being written any more.
+# A private file without a write for this long has no writer any more.
 _WRITING_SECONDS = 600.0
 
 
 class Exchange:
-    """One process's way to the scheduler's blobs; `blobs` is what its tasks use."""
+    """Connects one process to the scheduler's blobs; its tasks use `blobs`."""
 
     def __init__(self, stub: Any, address: str, *, cache_bytes: int, call_seconds: float, keeps_results: bool) -> None:
-        """`keeps_results`: large arrays are kept as blobs although they must be sent; an actor's are, in their time."""
+        """`keeps_results`: keeps large arrays as blobs even if they must be sent later, as an actor does."""
         self.blobs = Blobs()
         self.unanswered = 0
-        """Calls that gave blobs up and got no answer: what they named may still go, at any time."""
+        """Calls that gave blobs up and got no answer: the blobs they named may still go at any time."""
         self.lease_seconds = 60.0
         self._stub = stub
         self._address = address
@@ -49,7 +49,7 @@ class Exchange:
         self._closed = False
 
     def agree(self, terms: BlobTerms) -> None:
-        """The scheduler's word at every connection."""
+        """Applies the terms that the scheduler sends on every connection."""
         if not terms.folder:
             return
         self.lease_seconds = max(1.0, terms.lease.ToNanoseconds() / 1e9)
@@ -58,7 +58,7 @@ class Exchange:
             blobs.cache(_cache_folder(self._address), terms.writer, *sizes, keeps=self._keeps_results)
 
     async def fetch(self, references: Iterable[Reference], task_id: str) -> None:
-        """Brings to this host what is not there yet; once, however many tasks wait for it."""
+        """Downloads blobs that this host lacks; each only once, however many tasks wait for it."""
         folder = self.blobs.folder
         if self.blobs.shared or folder is None:
             return
@@ -78,7 +78,7 @@ class Exchange:
         self._fetching.pop(name, None)
 
     async def upload(self, references: Iterable[Reference]) -> None:
-        """Sends what this process has kept, before anybody is told of it."""
+        """Sends the blobs that this process has written, before anybody is told of them."""
         folder = self.blobs.folder
         if self.blobs.shared or folder is None:
             return
@@ -90,7 +90,7 @@ class Exchange:
                     raise error_from_rpc(error) from error
 
     async def tell(self, reference: Reference) -> None:
-        """Lets the scheduler know of a blob that no task names yet, where it was not sent."""
+        """Tells the scheduler of a blob that no task names yet, unless it was sent."""
         if self.blobs.shared:
             request = HoldBlobsRequest(names=[reference.name], seconds=int(self.lease_seconds))
             try:
@@ -99,11 +99,12 @@ class Exchange:
                 raise error_from_rpc(error) from error
             if not answer.held:
                 raise NotFound(
-                    f"{reference.name} was written, and the scheduler does not see it", reason="BLOB_UNKNOWN"
+                    f"{reference.name} was written, but the scheduler does not see it", reason="BLOB_UNKNOWN"
                 )
 
     async def hold(self, names: Iterable[str], seconds: float) -> bool:
-        """Keeps blobs for longer, or gives them up; best effort, since a lease ends by itself. Whether it was told."""
+        """Keeps blobs for longer, or gives them up; returns whether the scheduler answered. Best effort, since a lease
+        ends by itself."""
         try:
             await self._stub.HoldBlobs(HoldBlobsRequest(names=names, seconds=int(seconds)), timeout=self._seconds)
         except grpc.aio.AioRpcError as error:
@@ -112,8 +113,8 @@ class Exchange:
         return True
 
     def give_up(self, names: Iterable[str]) -> None:
-        """Read, and needed no more; told together with what is given up while the last call is under way. Until there
-        is an answer, nothing is kept under these names."""
+        """Gives up blobs that were read, together with others given up during the last call. Until the scheduler
+        answers, nothing is kept under these names."""
         if self._closed:
             return
         names = list(names)
@@ -123,12 +124,12 @@ class Exchange:
             self._sending = asyncio.get_running_loop().create_task(self._give_up())
 
     async def given_up(self) -> None:
-        """Until there is an answer to all of it."""
+        """Waits until the scheduler has answered for all of them."""
         while self._sending is not None:
             await asyncio.wait([self._sending])
 
     async def close(self, names: Iterable[str]) -> None:
-        """Gives up the last ones, and tells nothing more."""
+        """Gives up the last blobs; later calls of `give_up` do nothing."""
         self._closed = True
         if self._sending is not None:
             await asyncio.wait([self._sending])
@@ -167,7 +168,7 @@ class Exchange:
                 found.update(message.data)
                 write_all(descriptor, message.data)
             if written != reference.nbytes or found.hexdigest() != digest:
-                raise Unavailable(f"{reference.name} came with other bytes than its name says", reason="BLOB_CORRUPT")
+                raise Unavailable(f"the bytes sent for {reference.name} do not match its digest", reason="BLOB_CORRUPT")
             temporary.rename(folder.file(reference.name))
         except grpc.aio.AioRpcError as error:
             raise error_from_rpc(error) from error
@@ -187,7 +188,7 @@ async def _pieces(folder: BlobFolder, reference: Reference) -> AsyncIterator[Put
 
 
 def _cache_folder(address: str) -> Path:
-    """One for all processes of this host and user that use a scheduler."""
+    """One folder per scheduler, for all processes of this host and user."""
     folder = place_for_blobs() / f"parlmesh-{os.getuid()}-cache-{sha256(address.encode()).hexdigest()[:16]}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
@@ -196,8 +197,8 @@ def _cache_folder(address: str) -> Path:
 
 
 def _make_room(folder: Path, most_bytes: int) -> None:
-    """Those that were used the longest ago go first; who has one mapped keeps it. What others are writing stays, and
-    what a killed process was writing goes."""
+    """Removes the least recently used files; a process that has one mapped keeps it. Files that others are writing
+    stay; files that a killed process was writing go."""
     files, held, oldest = [], 0, time.time() - _WRITING_SECONDS
     for entry in os.scandir(folder):
         with suppress(FileNotFoundError):  # other processes make room, too

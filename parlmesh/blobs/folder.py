@@ -1,4 +1,4 @@
-"""A folder of blobs, one file each. Processes of one host share it, and with it the memory that the files are."""
+"""A folder of blobs, one file each. The processes of one host share it, and with it the memory of its files."""
 
 import errno
 import fcntl
@@ -25,25 +25,25 @@ from .spares import Spares, private_file
 _WRITE_BYTES = 1 << 30
 _MAPPED_BYTES = 256 << 20
 _MOST_WRITTEN = 10_000
-# Arrays that this process looks at as they are, of all folders together: each has a descriptor, and others need some
-# too. What is beyond is copied.
+# Limits the arrays that this process maps, over all folders: each holds a descriptor, and other code needs some too.
+# Further arrays are copied.
 _HELD_SHARE = 0.5
 _MOST_HELD = 10_000
 _TRIES = 8
 _TOO_MANY = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-# Descriptors that hold the locks of these.
+# The descriptors that hold the locks of mapped arrays.
 _held: set[int] = set()
 
 
 class BlobFolder:
-    """Writes whole files or nothing; what is read is checked against its name once, and stays mapped for a while."""
+    """Writes whole files or nothing; checks what it reads against the name once, and keeps it mapped for a while."""
 
     def __init__(self, path: Path, mapped_bytes: int = _MAPPED_BYTES) -> None:
         self.path = path
         self._spares = Spares(path)
         self._read = Mappings(mapped_bytes, mmap.PROT_READ)
         self._overwritten = Mappings(mapped_bytes, mmap.PROT_READ | mmap.PROT_WRITE)
-        # Names of what this process wrote itself; the oldest are forgotten first.
+        # Names of the blobs that this process wrote; the oldest are forgotten first.
         self._written: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -51,7 +51,7 @@ class BlobFolder:
         return self.path / name.removeprefix(MARK)
 
     def size(self, name: str) -> int:
-        """Bytes of a blob; -1 when there is none, or something else in its place."""
+        """Size of a blob in bytes; -1 when there is none, or something else in its place."""
         try:
             found = os.lstat(self.file(name))
         except OSError:
@@ -59,13 +59,13 @@ class BlobFolder:
         return found.st_size if stat.S_ISREG(found.st_mode) else -1
 
     def write(self, name: str, data: memoryview) -> None:
-        """One that is there already is as good as a new one."""
+        """Writes a blob, unless it is already there."""
         if self.size(name) == len(data) and self.touch(name):
             return
         try:
             self._write(name, data)
         except OSError as error:
-            # Files that wait to be written again have what room there is, and none of them was of this size.
+            # Spares may take up all the room, and none of them fits this size.
             if not is_full(error) or not self._spares.clear():
                 raise
             self._write(name, data)
@@ -75,7 +75,7 @@ class BlobFolder:
                 self._written.popitem(last=False)
 
     def read(self, name: str, size: int) -> Array:
-        """Its bytes, read-only. They stay what they are when the blob is removed."""
+        """The blob's bytes, read-only. They stay the same when the blob is removed."""
         _, digest = check_name(name)
         descriptor = self._locked(name)
         try:
@@ -91,19 +91,19 @@ class BlobFolder:
         if array.base is None:
             os.close(descriptor)
         else:
-            # Every array made of this one holds it. Closing, not unlocking: a forked process looks at it for longer.
+            # Every array made from this one holds it. Close rather than unlock: a forked process may use it for longer.
             _held.add(descriptor)
             finalize(array, self._let_go, descriptor).atexit = False
         return array
 
     def _let_go(self, descriptor: int) -> None:
-        """Nobody looks at an array any more. A removed file is not mapped for any longer: nobody will read it again."""
+        """Unlocks a blob when no array shows it any more, and unmaps a removed file: nobody will read it again."""
         found = os.fstat(descriptor)
         _held.discard(descriptor)
         os.close(descriptor)
         if not found.st_nlink:
             self._read.removed.append(found.st_ino)
-            # This may be called at any point, also of a thread that has the lock.
+            # This may be called at any point, even in a thread that holds the lock.
             if self._lock.acquire(blocking=False):
                 try:
                     self._read.drop_removed()
@@ -111,7 +111,7 @@ class BlobFolder:
                     self._lock.release()
 
     def touch(self, name: str) -> bool:
-        """It is needed. The time of the writing stays: readers who have checked the bytes know them by it."""
+        """Marks the blob as used. Keeps its modification time: by it, readers recognise bytes they have checked."""
         file = self.file(name)
         try:
             os.utime(file, ns=(time.time_ns(), os.lstat(file).st_mtime_ns), follow_symlinks=False)
@@ -133,7 +133,7 @@ class BlobFolder:
             raise
 
     def _overwrite(self, temporary: Path, data: memoryview) -> bool:
-        """Writes to a spare; False when there is none of about this size."""
+        """Overwrites a spare; False when there is none of about this size."""
         descriptor = self._spares.take(len(data), temporary, self._overwritten)
         if descriptor is None:
             return False
@@ -142,14 +142,14 @@ class BlobFolder:
                 mapping = self._overwritten.of(temporary, os.fstat(descriptor))
             np.copyto(np.frombuffer(mapping, np.uint8), np.frombuffer(data, np.uint8))
         finally:
-            # The lock ends before the file has a name: whoever reads a blob must find it unlocked. A process forked
-            # meanwhile has the descriptor too, so that closing alone would not end it.
+            # Unlock before the file gets its name: readers must find a blob unlocked. Closing alone would not unlock
+            # it, because a process forked meanwhile also has the descriptor.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
         return True
 
     def _locked(self, name: str) -> int:
-        """A descriptor of the blob's file. Until it is closed, nobody writes there."""
+        """A descriptor of the blob's file. Until it is closed, nobody writes to the file."""
         file = self.file(name)
         for _ in range(_TRIES):
             try:
@@ -158,7 +158,7 @@ class BlobFolder:
                 raise _unread(name, error) from None
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                # It may have become another blob before the lock; then the name is gone, or another file's.
+                # The file may have become another blob before the lock; then the name is gone or on another file.
                 if os.path.samestat(os.fstat(descriptor), os.lstat(file)):
                     return descriptor
             except OSError:
@@ -168,8 +168,8 @@ class BlobFolder:
 
     def _mapped(self, name: str, size: int, digest: str, found: os.stat_result) -> Mapping:
         if found.st_size != size:
-            raise InvalidInput(f"{name} has {found.st_size} bytes, and {size} are asked for", reason="BLOB_SIZE")
-        # Bytes of one's own come back unread: nobody else writes under their name.
+            raise InvalidInput(f"{name} has {found.st_size} bytes, but {size} were requested", reason="BLOB_SIZE")
+        # This process's own bytes need no check: nobody else writes under their name.
         own = name in self._written
         try:
             mapping = self._read.of(self.file(name), found, at_once=not own)
@@ -177,7 +177,7 @@ class BlobFolder:
             raise _unread(name, error) from None
         if (mapping.name, mapping.written_ns) != (name, found.st_mtime_ns):
             if not own and digest_of(memoryview(mapping)) != digest:
-                raise InvalidInput(f"the bytes of {name} are not those of its digest", reason="BLOB_CORRUPT")
+                raise InvalidInput(f"the bytes of {name} do not match its digest", reason="BLOB_CORRUPT")
             mapping.name, mapping.written_ns = name, found.st_mtime_ns
         return mapping
 
@@ -185,7 +185,7 @@ class BlobFolder:
 def _write_new(file: Path, data: memoryview) -> None:
     descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     try:
-        # So that what a killed writer left is known from what somebody writes.
+        # The lock tells a file that is being written from one that a killed writer left.
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         written = 0
         while written < len(data):
@@ -196,7 +196,7 @@ def _write_new(file: Path, data: memoryview) -> None:
 
 
 def most_held() -> int:
-    """Arrays that this process may look at without copying them."""
+    """Most arrays that this process may map instead of copying them."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST_HELD if allowed == resource.RLIM_INFINITY else min(_MOST_HELD, int(allowed * _HELD_SHARE))
 
@@ -213,7 +213,7 @@ def _gone(name: str) -> NotFound:
 
 
 def name_behind(array: Array) -> str:
-    """The blob that an array shows whole and as it is; empty when it shows something else."""
+    """The blob that an array shows whole and unchanged; empty when it shows something else."""
     base: object = array
     while isinstance(base, np.ndarray):
         base = base.base

@@ -1,5 +1,5 @@
-"""Files that this process has mapped. They stay mapped for a while, whatever blob a file is by then: to map pages takes
-longer than to read them."""
+"""Files that this process has mapped. They stay mapped for a while, even when a file becomes another blob: mapping
+pages takes longer than reading them."""
 
 import ctypes
 import mmap
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-# All pages are used: one fault for all of them instead of one for a few.
+# All pages are used, so map them all at once instead of a few at every page fault.
 _AT_ONCE = getattr(mmap, "MAP_POPULATE", 0)
 _PLACE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
 _MOST_FILES = 64
-# The same number on Linux, macOS and the BSDs; Python has no name for it.
+# MAP_FIXED: the same number on Linux, macOS and the BSDs; Python has no name for it.
 _FIXED = 0x10
 _mmap = ctypes.CDLL(None, use_errno=True).mmap
 _mmap.restype = ctypes.c_void_p
@@ -21,9 +21,9 @@ _mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, 
 
 
 class Mapping(mmap.mmap):
-    """The bytes of one file. Without a lock they may change, and be gone.
+    """The bytes of one file. Without a lock they may change or disappear.
 
-    It has no descriptor, as Python's own mapping of a file has: processes have few.
+    Unlike Python's own mapping of a file, it has no descriptor: a process has few.
     """
 
     inode = 0
@@ -34,7 +34,7 @@ class Mapping(mmap.mmap):
 
     @classmethod
     def of(cls, descriptor: int, size: int, prot: int, flags: int) -> "Mapping":
-        # Empty memory, which Python gives back when nobody uses it any more; the file is put in its place.
+        # Python frees this empty memory when nobody uses it any more; the file is mapped in its place.
         mapping = cls(-1, size, flags=_PLACE, prot=prot)
         address = np.frombuffer(mapping, np.uint8).ctypes.data
         if _mmap(address, size, prot, mmap.MAP_SHARED | _FIXED | flags, descriptor, 0) != address:
@@ -44,7 +44,7 @@ class Mapping(mmap.mmap):
 
 
 class Mappings:
-    """The last ones used, by inode: as long as a file is mapped, no other gets its number. The caller locks."""
+    """The most recently used mappings, by inode: no other file gets the number of a mapped one. The caller locks."""
 
     def __init__(self, most_bytes: int, prot: int) -> None:
         self._most_bytes = most_bytes
@@ -52,13 +52,13 @@ class Mappings:
         self._kept: OrderedDict[int, Mapping] = OrderedDict()
         self._bytes = 0
         self.removed: list[int] = []
-        """Files that are gone; whoever has no lock says so here, and the next call drops them."""
+        """Inodes of removed files; they can be added without the lock, and the next call drops them."""
 
     def __contains__(self, inode: object) -> bool:
         return inode in self._kept
 
     def of(self, file: Path, found: os.stat_result, *, at_once: bool = True) -> Mapping:
-        """The file that was found there; FileNotFoundError when it is another by now."""
+        """The mapping of the file that `found` describes; FileNotFoundError when another has taken its place."""
         self.drop_removed()
         mapping = self._kept.pop(found.st_ino, None)
         if mapping is not None:
@@ -74,7 +74,7 @@ class Mappings:
         return mapping
 
     def drop_removed(self) -> None:
-        """Their memory is given back, as soon as no array shows it."""
+        """Drops removed files; their memory is freed as soon as no array shows it."""
         while self.removed:
             mapping = self._kept.pop(self.removed.pop(), None)
             if mapping is not None:
@@ -82,8 +82,7 @@ class Mappings:
 
     def _mapped(self, file: Path, found: os.stat_result, at_once: bool) -> Mapping:
         access = os.O_RDWR if self._prot & mmap.PROT_WRITE else os.O_RDONLY
-        # Not the descriptor that holds a lock: the system keeps what was opened for as long as it is mapped, and with
-        # it the lock.
+        # Do not use the descriptor that holds a lock: a mapping keeps what it was made from open, and with it the lock.
         descriptor = os.open(file, access | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             if os.fstat(descriptor).st_ino != found.st_ino:

@@ -1,4 +1,4 @@
-"""Names of blobs: who wrote one, in which life, and the digest of its bytes."""
+"""Names of blobs: the writer, one of its lifetimes, and the digest of the bytes."""
 
 import math
 import re
@@ -10,7 +10,7 @@ import xxhash
 from parlmesh.errors import InvalidInput
 
 MARK = "blob:"
-"""Every name begins so: what does not contain it refers to no blob."""
+"""Start of every name: bytes that do not contain it refer to no blob."""
 _NAME = re.compile(r"blob:([a-z0-9]{1,32})\.([a-z0-9-]{1,32})\.([0-9a-f]{32})")
 
 
@@ -28,26 +28,24 @@ class Reference:
 
 
 def digest_of(data: bytes | memoryview) -> str:
-    """128 bits. A name is bound to its writer as well, so nobody gains by a second content of the same digest."""
+    """128 bits. A name is also bound to its writer, so nobody gains from finding other bytes with the same digest."""
     return xxhash.xxh3_128_hexdigest(data)
 
 
 def name_of(writer: str, life: str, data: bytes | memoryview) -> str:
-    """The name of a content that `writer` keeps; another life of it keeps the same content under another name."""
+    """The name of these bytes, kept by `writer`; in another lifetime, the same bytes have another name."""
     return f"{MARK}{writer}.{life}.{digest_of(data)}"
 
 
 def in_life(name: str, life: str) -> str:
-    """The name of the same content in another life."""
+    """The name of the same bytes in another lifetime."""
     writer, _, digest = name.split(".")
     return f"{writer}.{life}.{digest}"
 
 
 def check_name(name: str) -> tuple[str, str]:
-    """Writer and digest; InvalidInput when it is no name. What passes is also safe as the name of a file."""
+    """Writer and digest; raises InvalidInput when this is not a blob name. A valid one is also a safe file name."""
     found = _NAME.fullmatch(name)
     if found is None:
-        raise InvalidInput(
-            f'"{name[:40]}" is no name of a blob; it must be blob:WRITER.LIFE.DIGEST', reason="BLOB_NAME"
-        )
+        raise InvalidInput(f'"{name[:40]}" is not a blob name; it must be blob:WRITER.LIFE.DIGEST', reason="BLOB_NAME")
     return found[1], found[3]

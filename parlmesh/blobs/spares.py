@@ -1,8 +1,8 @@
-"""Files of removed blobs that wait to be written again: they have their memory already, and new memory costs more
-than the writing.
+"""Files of removed blobs, kept to be overwritten: they already have their memory, and new memory costs more than
+writing does.
 
-Whoever looks at a blob holds a shared lock on its file, and whoever writes a spare needs the exclusive one. A spare has
-no blob's name, and is taken by a rename that only one process can win.
+A reader of a blob holds a shared lock on its file; a writer of a spare needs the exclusive lock. A spare does not have
+a blob name, and is taken by a rename that only one process can win.
 """
 
 import fcntl
@@ -18,9 +18,9 @@ from itertools import islice
 from pathlib import Path
 
 SPARES = ".spares"
-# Of those that fit; whoever still looks at the first ones has often only just begun.
+# Spares to try among those that fit; the first ones are often still in use, by readers that have only just begun.
 _TRIES = 8
-# A spare so many times larger than what is asked for is kept for something larger.
+# A spare this many times larger than needed is left for something larger.
 _TOO_LARGE = 2
 _PRIVATE = re.compile(r"\.[0-9a-f]{16}")
 _NAME = re.compile(r"\d{15}-\d+-\d+")
@@ -28,11 +28,11 @@ _NAME = re.compile(r"\d{15}-\d+-\d+")
 
 @dataclass(frozen=True, slots=True)
 class Spare:
-    """A file of the stock; everything but its memory is in its name."""
+    """A file of the stock, described by its name."""
 
     name: str
     since: float
-    """When it was added, by the clock of whoever keeps the stock."""
+    """When it was added, by the clock of the stock's owner."""
     size: int
     inode: int
 
@@ -43,45 +43,45 @@ class Spare:
 
 
 class Spares:
-    """The stock of one folder, for all its processes. Where nobody has opened one there are none."""
+    """The spares of one folder, for all its processes; none until somebody opens the stock."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._path = folder / SPARES
 
     def open(self) -> None:
-        """Begins a stock; what an earlier life left is removed."""
+        """Starts a stock, and removes what an earlier process left."""
         self._path.mkdir(mode=0o700, exist_ok=True)
         self.clear()
 
     def close(self) -> None:
-        """Removes all of it, whatever is added meanwhile."""
+        """Removes the stock, including what is added meanwhile."""
         self.clear()
         with suppress(OSError):
             self._path.rmdir()
 
     def clear(self) -> bool:
-        """Whether there was any."""
+        """Removes all spares; returns whether there were any."""
         spares = self.all()
         for spare in spares:
             self.discard(spare)
         return bool(spares)
 
     def all(self) -> list[Spare]:
-        """The oldest first."""
+        """All spares, oldest first."""
         return [Spare.named(name) for name in self._names()]
 
     def add(self, file: Path, now: float) -> int:
-        """The file of a blob, which is gone from now on; how many bytes are kept of it."""
+        """Turns a blob's file into a spare, which removes the blob; returns how many bytes are kept."""
         found = os.lstat(file)
         if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-            file.unlink()  # whoever gave it another name wants to keep what is in it
+            file.unlink()  # somebody who gave it a second name wants to keep its bytes
             return 0
         file.rename(self._path / f"{int(now * 1000):015d}-{found.st_size}-{found.st_ino}")
         return found.st_size
 
     def remove(self, file: Path) -> None:
-        """The same, and nothing is kept. Its memory goes although processes have it mapped, unless somebody looks."""
+        """Removes a blob's file. Frees its memory even if processes have it mapped, unless somebody is reading it."""
         try:
             descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
@@ -89,7 +89,7 @@ class Spares:
             return
         try:
             emptied = os.fstat(descriptor).st_nlink == 1 and _is_locked(descriptor)
-            # First: who locks it next finds no blob of this name.
+            # Unlink first: the next process to lock it finds no blob of this name.
             file.unlink(missing_ok=True)
             if emptied:
                 os.ftruncate(descriptor, 0)
@@ -97,14 +97,14 @@ class Spares:
             os.close(descriptor)
 
     def take(self, size: int, file: Path, mapped: Container[int]) -> int | None:
-        """Makes a spare a file of that size, which nobody looks at: its descriptor, which holds the lock; or None.
+        """Turns a spare that nobody reads into a file of that size; its locked descriptor, or None if there is none.
 
-        Its bytes are what they were. `mapped`: inodes that are the best to get.
+        Its bytes are left as they were. `mapped`: inodes to prefer.
         """
         for spare in islice(self._fitting(size, mapped), _TRIES):
             descriptor = self._taken(spare, file)
             if descriptor is not None:
-                # It never grows: a page that cannot be had would end the process that writes to it.
+                # Never grow it: writing to a page that cannot be allocated kills the process.
                 os.ftruncate(descriptor, size)
                 now = time.time_ns()
                 os.utime(descriptor, ns=(now, now))
@@ -112,7 +112,7 @@ class Spares:
         return None
 
     def discard(self, spare: Spare) -> None:
-        """Gives its memory back at once, although processes may have it mapped; not of one that somebody looks at."""
+        """Removes a spare. Frees its memory at once even if processes have it mapped, unless somebody is reading it."""
         file = private_file(self._folder)
         descriptor = self._taken(spare, file)
         if descriptor is not None:
@@ -129,7 +129,7 @@ class Spares:
             return []
 
     def _fitting(self, size: int, mapped: Container[int]) -> Iterator[Spare]:
-        """The newest first: their bytes are likelier to be in the processor's caches."""
+        """Spares of about this size, newest first: their bytes are likelier to be in the processor's caches."""
         others = []
         for spare in map(Spare.named, reversed(self._names())):
             if size <= spare.size <= _TOO_LARGE * size:
@@ -140,7 +140,8 @@ class Spares:
         yield from others
 
     def _taken(self, spare: Spare, file: Path) -> int | None:
-        """Nobody locks what is still in the stock: that could be a blob again by now, and its readers would fail."""
+        """Takes a spare out of the stock, then locks it: in the stock it might become a blob first, and readers of that
+        would fail."""
         try:
             os.rename(self._path / spare.name, file)
         except FileNotFoundError:
@@ -160,7 +161,7 @@ class Spares:
 
 
 def _is_locked(descriptor: int) -> bool:
-    """Whether nobody looks at it, and nobody can from now on."""
+    """Locks the file; False when somebody is reading it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -169,22 +170,22 @@ def _is_locked(descriptor: int) -> bool:
 
 
 def private_file(folder: Path) -> Path:
-    """A name that is no blob's; what a killed writer leaves under it is swept."""
+    """A file name that no blob has; what a killed writer leaves under it is swept."""
     return folder / f".{secrets.token_hex(8)}"
 
 
 def private_files(folder: Path) -> list[Path]:
-    """What writers have there at this moment, or left."""
+    """The files that writers are using or have left there."""
     return [folder / name for name in os.listdir(folder) if is_private(name)]
 
 
 def is_private(name: str) -> bool:
-    """Whether it is a name that `private_file` gives."""
+    """Whether a name is one of `private_file`."""
     return _PRIVATE.fullmatch(name) is not None
 
 
 def is_left(file: Path) -> bool:
-    """Whether nobody writes a private file any more: whoever does holds its lock."""
+    """Whether a private file was left by its writer, who would otherwise hold its lock."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""How much is kept in stock: the scheduler adds what is removed and bounds it, writers take without a word."""
+"""Bounds the stock of spares: the scheduler adds removed blobs; writers take spares without telling it."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -6,16 +6,16 @@ from pathlib import Path
 
 from .spares import Spares
 
-# Below, the pages cost less than finding a spare.
+# For smaller files, new pages cost less than finding a spare.
 _LEAST_BYTES = 512 << 10
-# Writers list them all.
+# Writers list all of them.
 _MOST_FILES = 256
-# Of old ones in one call: to give memory back takes time.
+# Bytes to sweep per call: freeing memory takes time.
 _SWEPT_BYTES = 64 << 20
 
 
 class Stock:
-    """Bounded in bytes, files and time; the oldest go first."""
+    """Spares, bounded in bytes, files and time; the oldest go first."""
 
     def __init__(self, folder: Path, *, seconds: float, clock: Callable[[], float]) -> None:
         self._spares = Spares(folder)
@@ -23,11 +23,11 @@ class Stock:
         self._seconds = seconds
         self._clock = clock
         self.bytes = 0
-        """At most: what writers have taken is noticed when the stock seems full."""
+        """An upper bound: what writers have taken is noticed only when the stock seems full."""
         self._files = 0
 
     def open(self, most_bytes: int) -> None:
-        """Keeps so much from now on; before, and with 0, it removes whatever it is given."""
+        """Keeps up to this many bytes from now on; before this call, and with 0, it removes every file it is given."""
         self._most_bytes = most_bytes
         if most_bytes:
             self._spares.open()
@@ -37,7 +37,7 @@ class Stock:
         self.bytes = self._files = 0
 
     def add(self, file: Path, size: int) -> None:
-        """The file of a blob that nobody needs any more. It is removed where it is of no use."""
+        """Takes the file of a blob that nobody needs any more; removes it if it is of no use as a spare."""
         if size < _LEAST_BYTES:
             file.unlink(missing_ok=True)
             return
@@ -50,7 +50,7 @@ class Stock:
         self.shrink(self._most_bytes)
 
     def shrink(self, most_bytes: int) -> None:
-        """Blobs need the room."""
+        """Removes spares beyond the limits, because blobs need the room."""
         if self.bytes <= most_bytes and self._files <= _MOST_FILES:
             return
         spares = self._spares.all()
@@ -63,7 +63,7 @@ class Stock:
             self._files -= 1
 
     def sweep(self) -> None:
-        """Removes what nobody has taken for long."""
+        """Removes spares that nobody has taken for a long time."""
         oldest, swept = self._clock() - self._seconds, 0
         spares = self._spares.all()
         self.bytes, self._files = sum(spare.size for spare in spares), len(spares)

@@ -1,4 +1,5 @@
-"""Blobs as one process of a fleet uses them: large arrays out, references in. Off until the scheduler says where."""
+"""Blobs as one process of a fleet uses them: it puts references in place of large arrays, and loads them again. Off
+until the scheduler names a folder."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,33 +17,32 @@ from .place import cannot_keep
 from .references import Reference, check_name, in_life, name_of
 
 Tensors: TypeAlias = Mapping[str, Array | Reference]
-# Older releases look for another name: they lock nothing that they read, and are sent it as if from another host.
+# Older releases look for another name, so they get blobs sent as if on another host: they do not lock what they read.
 PROOF = ".proof-2"
-# Of the arrays inside one message. Schedulers take no larger task or result unless they are told to
-# (queue.max_payload_bytes), and what surrounds the arrays needs some of it.
+# Most bytes of arrays inside one message: the default of queue.max_payload_bytes, less what surrounds the arrays.
 _MOST_INSIDE = (4 << 20) - (64 << 10)
 _RESERVE_BYTES = 4 << 10
 _NUMBERS = "biuf"
 
 
 class Blobs:
-    """Where this process keeps large arrays, and under which names. One that is not told keeps none."""
+    """Where this process keeps large arrays, and under which names. It keeps none until it is told where."""
 
     def __init__(self) -> None:
         self.folder: BlobFolder | None = None
         self.shared = False
-        """Whether it is the scheduler's own folder: then nothing is ever sent."""
+        """Whether the folder is the scheduler's own: then nothing is ever sent."""
         self.writer = ""
         self.least_bytes: float = math.inf
         self.largest_bytes = 0
         self.message_bytes = 0
-        """What fits into a message: arrays for which there is no room in the folder go there."""
+        """Largest message: arrays for which the folder has no room go into it."""
         self.leaving: set[str] = set()
-        """Names that are being given up: their files may go at any moment, and what they hold gets another name."""
+        """Names being given up: their files may go at any moment, so the same bytes get another name."""
 
     @property
     def told(self) -> tuple[str, ...]:
-        """For another process of this host; see `of`."""
+        """These settings as text, for another process of this host; see `of`."""
         if self.folder is None:
             return ()
         numbers = (self.least_bytes, self.largest_bytes, self.message_bytes)
@@ -50,7 +50,7 @@ class Blobs:
 
     @classmethod
     def of(cls, told: Sequence[str]) -> "Blobs":
-        """The same in another process."""
+        """The same settings in another process."""
         blobs = cls()
         if told:
             folder, blobs.writer, least_bytes, largest_bytes, message_bytes = told
@@ -59,7 +59,7 @@ class Blobs:
         return blobs
 
     def share(self, folder: str, proof: str, writer: str, least_bytes: int, largest_bytes: int) -> bool:
-        """Uses the scheduler's folder when this process sees it; False when it does not."""
+        """Uses the scheduler's folder if this process can see it; returns whether it can."""
         path = Path(folder)
         if not proof or not _proven(path, proof):
             return False
@@ -70,7 +70,7 @@ class Blobs:
         return True
 
     def cache(self, folder: Path, writer: str, least_bytes: int, largest_bytes: int, *, keeps: bool) -> None:
-        """Uses a folder of this host; `keeps`: what tasks answer goes there too, and is sent by another."""
+        """Uses a folder of this host; `keeps`: large results go there too, and another process sends them."""
         if self.folder is None or self.folder.path != folder:
             self.folder = BlobFolder(folder)
         self.shared, self.writer = False, writer
@@ -83,9 +83,9 @@ class Blobs:
         given: Collection[str] = (),
         names: set[str] | None = None,
     ) -> Tensors:
-        """Large arrays as references, their bytes in the folder; the others as they are. See `keep`.
+        """Puts large arrays into the folder and replaces them with references; see `keep`.
 
-        The names of what is not `given` go into `names`, also when not all can be kept: then nobody needs them.
+        Names that are not `given` are added to `names`, even if an error follows: then nobody needs them.
         """
         if self.folder is None or not any(map(self._is_large, tensors.values())):
             return tensors
@@ -100,7 +100,7 @@ class Blobs:
                 if names is not None and reference.name not in given:
                     names.add(reference.name)
             except FleetError as error:
-                # Where they cannot be kept they go inside the message, as long as they fit there.
+                # Arrays that cannot be kept go into the message, as long as they fit.
                 inside += each.nbytes
                 if isinstance(error, InvalidInput) or inside > min(self.message_bytes - _RESERVE_BYTES, _MOST_INSIDE):
                     raise
@@ -108,16 +108,16 @@ class Blobs:
         return kept
 
     def _is_large(self, given: object) -> TypeGuard[Array]:
-        """What is no array of numbers is left to the codec, which says so."""
+        """Whether this is a large array of numbers; anything else is left to the codec, which reports errors."""
         return isinstance(given, np.ndarray) and given.nbytes >= self.least_bytes and given.dtype.kind in _NUMBERS
 
     def keep(self, array: Array, life: str, given: Collection[str] = ()) -> Reference:
-        """One array. One that shows a blob which was `given` is that blob: whoever gave it keeps it for the answer. Any
-        other is written, because the blob that it shows may be needed by nobody else any more."""
+        """Puts one array into the folder. An array that shows a `given` blob becomes a reference to it; its giver keeps
+        it for the answer. Any other is written, because nobody else may still need the blob that it shows."""
         if self.folder is None:
             raise FailedPrecondition("the scheduler keeps no blobs, or is on another host", reason="NO_BLOBS")
         if not isinstance(array, np.ndarray) or array.dtype.kind not in _NUMBERS or not array.nbytes:
-            raise InvalidInput(f"{array!r:.60} is no array of numbers, or an empty one", reason="TENSOR_DTYPE")
+            raise InvalidInput(f"{array!r:.60} is not an array of numbers, or is empty", reason="TENSOR_DTYPE")
         if array.nbytes > self.largest_bytes:
             raise InvalidInput(
                 f"the array has {array.nbytes} bytes; the limit is {self.largest_bytes} (blobs.largest_bytes)",
@@ -139,17 +139,17 @@ class Blobs:
         return Reference(name, array.dtype, array.shape)
 
     def forget(self, names: Iterable[str]) -> None:
-        """What was kept, and nobody was told of."""
+        """Removes blobs of which nobody was told."""
         if self.folder is not None:
             for name in names:
                 self.folder.remove(name)
 
     def load(self, reference: Reference) -> Array:
-        """The array, mapped and read-only."""
+        """The referenced array, mapped and read-only."""
         check_name(reference.name)
         if self.folder is None:
             raise FailedPrecondition(
-                f"{reference.name} is kept on the host of the scheduler, and this process is on another",
+                f"{reference.name} is kept on the scheduler's host, and this process is on another",
                 reason="NO_BLOBS",
             )
         if not reference.nbytes:

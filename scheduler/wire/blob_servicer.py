@@ -101,7 +101,7 @@ class BlobServicer:
             if written != size:
                 raise InvalidInput(f"{first.name} has {written} bytes, and names {size}", reason="BLOB_SIZE")
             if found.hexdigest() != digest:
-                raise InvalidInput(f"the bytes of {first.name} are not those of its digest", reason="BLOB_CORRUPT")
+                raise InvalidInput(f"the bytes of {first.name} do not match its digest", reason="BLOB_CORRUPT")
             temporary.rename(folder.file(first.name))
         except OSError as error:
             raise cannot_keep(first.name, size, folder.path, error) from error
