@@ -136,7 +136,7 @@ async def test_a_run_is_trained_inside_a_running_loop_and_acts(tmp_path: Path) -
         parlmesh.train("CartPole-v1", runs_dir=tmp_path, run_id="one")
 
 
-def test_a_run_that_fails_or_whose_callback_does_says_so_where_it_is_waited_for(
+def test_a_failing_run_or_callback_raises_where_the_run_is_awaited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(FleetError, match="NoSuchWorld"):

@@ -36,7 +36,7 @@ def test_a_fleet_trains_an_environment_of_one_file_with_a_network_of_another(tmp
     assert (tmp_path / "one/actor-0.yaml").read_text().count("residual.py:plugin") == 1
 
 
-def test_a_plugin_that_is_not_there_ends_the_process_with_one_sentence():
+def test_a_missing_plugin_ends_the_process_with_one_sentence():
     done = run("actor", "--plugin", "nowhere:plugin", "--set", "metrics.port=null", "--set", "log.level=error")
     assert done.returncode == 2
     assert "plugin 'nowhere:plugin': there is no module 'nowhere'" in done.stderr

@@ -23,7 +23,7 @@ def value(port, name):
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("fault", ["killed", "stopped"])
-def test_a_relay_that_goes_away_costs_seconds_and_not_the_run(fleet, fault):
+def test_a_relay_that_goes_away_costs_seconds_but_not_the_run(fleet, fault):
     ports = [free_port(), free_port()]
     fleet.scheduler()
     fleet.learner(**ENDLESS)

@@ -193,7 +193,7 @@ def test_a_run_ends_with_a_summary_and_its_files(kept: Up) -> None:
     assert yaml.safe_load((kept.root / "learner.yaml").read_text())["training"]["seed"] == 3
 
 
-def test_a_resumed_run_goes_on_repeats_no_incarnation_and_ends_by_itself(kept: Up) -> None:
+def test_a_resumed_run_continues_without_repeating_an_incarnation_and_ends_by_itself(kept: Up) -> None:
     with Up(kept.root.parents[1], "--resume", "one", "--steps", "12000") as second:
         wait_until(lambda: second.children() and second.ports, PATIENCE, poll_seconds=LOOK)
         text = second.ends(0)
@@ -207,7 +207,7 @@ def test_a_resumed_run_goes_on_repeats_no_incarnation_and_ends_by_itself(kept: U
     assert json.loads((kept.root / "summary.json").read_text())["steps"] >= 12_000
 
 
-def test_a_run_resumed_with_another_network_is_refused_by_name_and_can_still_go_on(kept: Up) -> None:
+def test_a_run_resumed_with_another_network_is_refused_by_name_and_can_still_continue(kept: Up) -> None:
     settings = (kept.root / "up.yaml").read_bytes()
     with Up(kept.root.parents[1], "--resume", "one", "--steps", "12000", "--set", "training.hidden=[7]") as second:
         text = second.ends(2)
@@ -215,7 +215,7 @@ def test_a_run_resumed_with_another_network_is_refused_by_name_and_can_still_go_
     assert (kept.root / "up.yaml").read_bytes() == settings
 
 
-def test_whatever_is_killed_comes_back_and_kill_9_of_up_itself_takes_all_with_it(endless: Up) -> None:
+def test_every_killed_process_comes_back_and_kill_9_of_up_itself_ends_them_all(endless: Up) -> None:
     # One fleet for all: a fleet that survived one death must survive the next.
     kill_an_actor(endless)
     kill_the_learner(endless)
@@ -293,7 +293,7 @@ def test_a_second_ctrl_c_does_not_wait_for_a_process_that_hangs(endless: Up) -> 
     endless.left_nothing()
 
 
-def test_when_no_actor_can_run_training_goes_on_in_one_process(tmp_path: Path) -> None:
+def test_when_no_actor_can_run_training_continues_in_one_process(tmp_path: Path) -> None:
     with Up(tmp_path, *SHORT, "--set", "actor.slots=-1") as up:
         text = up.ends(0)
     assert "actor-0 refused its configuration" in text
@@ -310,7 +310,7 @@ def test_when_no_actor_can_run_training_goes_on_in_one_process(tmp_path: Path) -
     ],
     ids=["setting", "environment"],
 )
-def test_a_refused_configuration_is_said_in_one_sentence_and_not_tried_again(
+def test_a_refused_configuration_is_reported_in_one_sentence_and_not_retried(
     arguments: tuple[str, ...], sentence: str, tmp_path: Path
 ) -> None:
     with Up(tmp_path, *arguments) as up:
@@ -354,13 +354,13 @@ def test_in_a_terminal_the_table_is_live(tmp_path: Path) -> None:
     assert "what to try next" in shown
 
 
-def test_a_run_that_exists_is_not_overwritten(tmp_path: Path) -> None:
+def test_an_existing_run_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "runs" / "one").mkdir(parents=True)
     with Up(tmp_path) as up:
         assert "continue it with --resume one or choose another --run-id" in up.ends(1)
 
 
-def test_a_taken_port_is_named_before_anything_is_started(tmp_path: Path) -> None:
+def test_a_port_in_use_is_named_before_anything_is_started(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         command = [sys.executable, "-m", "parlmesh.cli", "up", "--runs-dir", str(tmp_path), "--port-learner", str(port)]

@@ -12,7 +12,7 @@ from parlmesh.v1 import task_pb2
 pytestmark = pytest.mark.e2e
 
 
-async def test_the_tasks_of_a_killed_actor_are_done_by_another_once(open_fleet) -> None:
+async def test_the_tasks_of_a_killed_actor_are_done_once_by_another(open_fleet) -> None:
     async with open_fleet(slots=[2, 2]) as fleet:
         await fleet.submit("a", "b", "c", "d", seconds=1.0)
         begun = await fleet.until_begun("a", "b", "c", "d")
@@ -86,7 +86,7 @@ async def test_a_link_that_is_silent_in_one_direction_costs_no_second_result(ope
         assert fleet.violations() == []
 
 
-async def test_an_actor_that_is_told_to_stop_ends_what_it_runs_and_leaves_the_rest_to_others(open_fleet) -> None:
+async def test_an_actor_told_to_stop_finishes_what_it_runs_and_leaves_the_rest_to_others(open_fleet) -> None:
     async with open_fleet(slots=[1, 1]) as fleet:
         await fleet.submit("held", seconds=2.0, placement=task_pb2.Placement(node_id="actor-0"))
         await fleet.until_begun("held")

@@ -67,12 +67,12 @@ async def test_no_promise_is_broken_in_an_hour_of_faults_and_memory_stays_flat(t
     await live_through(7, SOAK_MINUTES * 60, tmp_path)
 
 
-def test_a_seed_decides_everything_and_another_seed_something_else() -> None:
+def test_a_seed_decides_everything_and_other_seeds_differ() -> None:
     assert make_plan(3, 120.0) == make_plan(3, 120.0)
     assert make_plan(3, 120.0) != make_plan(4, 120.0)
 
 
-def test_many_seeds_vary_what_there_is_to_vary() -> None:
+def test_many_seeds_vary_everything_that_can_vary() -> None:
     plans = [make_plan(seed, 120.0) for seed in range(40)]
     assert {fault.name for plan in plans for fault in plan.faults} == set(FAULTS)
     assert len({plan.scheduler["retention.max_tasks"] for plan in plans}) == 3
@@ -80,7 +80,7 @@ def test_many_seeds_vary_what_there_is_to_vary() -> None:
     assert len({actor["kinds"] for plan in plans for actor in plan.actors}) > 2
 
 
-def test_memory_that_grows_is_noticed_and_a_restart_is_not_taken_for_it() -> None:
+def test_growing_memory_is_noticed_and_a_restart_is_not_mistaken_for_it() -> None:
     flat = [Sample(5.0 * number, 60.0 if number % 100 > 3 else 20.0, 1 + number // 100) for number in range(200)]
     stepped = [sample._replace(mib=sample.mib + 40.0 * (sample.at % 500 > 200)) for sample in flat]
     growing = [sample._replace(mib=sample.mib + sample.at / 20) for sample in flat]

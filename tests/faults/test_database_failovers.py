@@ -51,7 +51,7 @@ async def test_a_failover_to_a_synchronous_standby_loses_nothing_that_was_acknow
             assert takeovers.violations() == []
 
 
-async def test_what_a_failover_to_an_asynchronous_standby_may_lose_is_said_before(tmp_path: Path) -> None:
+async def test_possible_losses_of_a_failover_to_an_asynchronous_standby_are_announced(tmp_path: Path) -> None:
     """What the standby lacks is gone; the schedulers go on with what is there, as another memory."""
     with Cluster(fsync=True) as primary, primary.standby() as standby:
         async with (

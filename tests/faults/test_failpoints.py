@@ -98,13 +98,13 @@ def crash_until_noticed(place: str, folder: Path) -> None:
         run_crashes(seed, place, folder / str(seed))
 
 
-def test_a_decision_that_is_told_before_it_is_recorded_is_noticed(folder: Path, monkeypatch: Any) -> None:
+def test_a_decision_announced_before_it_is_recorded_is_noticed(folder: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(Committer, "after_commit", lambda self, release: release())
     with pytest.raises(Violation, match="a crash at before_commit"):
         crash_until_noticed(failpoints.BEFORE_COMMIT, folder)
 
 
-def test_a_record_that_is_left_out_is_noticed(folder: Path, monkeypatch: Any) -> None:
+def test_a_missing_record_is_noticed(folder: Path, monkeypatch: Any) -> None:
     append = SqliteStore.append
     monkeypatch.setattr(SqliteStore, "append", lambda self, batch, records: append(self, b"", 0))
     with pytest.raises(Violation, match="a crash at after_commit"):

@@ -79,7 +79,7 @@ def kill_within_a_checkpoint(learner: SerialLearner, newest: int) -> int:
     return seen
 
 
-def test_a_learner_killed_while_it_writes_a_checkpoint_keeps_the_one_before(tmp_path: Path) -> None:
+def test_a_learner_killed_while_it_writes_a_checkpoint_keeps_the_previous_one(tmp_path: Path) -> None:
     learner = SerialLearner(tmp_path)
     newest = 0
     for _ in range(2):
@@ -91,7 +91,7 @@ def test_a_learner_killed_while_it_writes_a_checkpoint_keeps_the_one_before(tmp_
         wait_until(lambda: learner.version() > newest, SECONDS)
 
 
-async def test_a_learner_that_is_told_to_stop_says_so_first_and_goes_on_where_it_was(tmp_path: Path) -> None:
+async def test_a_learner_told_to_stop_reports_it_first_and_resumes_where_it_was(tmp_path: Path) -> None:
     learner = SerialLearner(tmp_path)
 
     async def leave(process: Process) -> int:

@@ -8,7 +8,7 @@ from parlmesh.v1 import task_pb2
 pytestmark = pytest.mark.e2e
 
 
-async def test_a_task_that_kills_its_actors_is_quarantined_although_the_scheduler_dies_too(open_fleet) -> None:
+async def test_a_task_that_kills_its_actors_is_quarantined_even_if_the_scheduler_dies_too(open_fleet) -> None:
     async with open_fleet(slots=[2]) as fleet:
         await fleet.submit("poison", seconds=600.0)
         for lost in range(1, 4):

@@ -74,7 +74,7 @@ async def test_results_that_came_while_the_scheduler_was_away_count(open_fleet) 
 
 
 @pytest.mark.parametrize("shift", [7200, pytest.param(-7200, marks=pytest.mark.slow), 13 * 365 * 86_400])
-async def test_a_clock_that_jumped_over_a_restart_forgets_nothing_and_keeps_nobody_out(open_fleet, shift: int) -> None:
+async def test_a_clock_jump_during_a_restart_forgets_nothing_and_keeps_nobody_out(open_fleet, shift: int) -> None:
     async with open_fleet(slots=[2]) as fleet:
         await fleet.submit("ended", kind="mark_inline")
         await fleet.outcomes("ended")

@@ -47,7 +47,7 @@ async def serving(fleet) -> bool:
     return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
 
-async def test_a_scheduler_that_stood_still_takes_nobodys_lease(open_fleet) -> None:
+async def test_a_stalled_scheduler_takes_nobodys_lease(open_fleet) -> None:
     async with open_fleet(slots=[4]) as fleet:
         await fleet.submit(*ALL[:4], seconds=6.0)
         await fleet.until_begun(*ALL[:4])
@@ -60,7 +60,7 @@ async def test_a_scheduler_that_stood_still_takes_nobodys_lease(open_fleet) -> N
         assert fleet.violations() == []
 
 
-async def test_a_scheduler_that_is_told_to_stop_says_so_first_and_costs_no_running_work(open_fleet) -> None:
+async def test_a_scheduler_told_to_stop_reports_it_first_and_costs_no_running_work(open_fleet) -> None:
     async with open_fleet(slots=[4]) as fleet:
         await fleet.submit(*ALL[:4], seconds=3.0)
         await fleet.submit(*ALL[4:])
@@ -161,7 +161,7 @@ async def test_a_bad_disk_acknowledges_nothing_says_so_and_recovers(open_fleet, 
         assert fleet.violations() == []
 
 
-async def test_nothing_is_begun_whose_lease_cannot_be_written_down(open_fleet) -> None:
+async def test_no_task_starts_whose_lease_cannot_be_recorded(open_fleet) -> None:
     async with open_fleet(slots=[1]) as fleet:
         names = ("first", "second", "third")
         await fleet.submit(*names, seconds=3.0)

@@ -48,7 +48,7 @@ def test_without_faults_nothing_changes(shim: Shim, files: Path) -> None:
     assert run(shim, write(files / "a", 1000)) == "1000"
 
 
-def test_a_disk_that_is_full_takes_what_fits_and_then_nothing(shim: Shim, files: Path) -> None:
+def test_a_full_disk_takes_what_fits_and_then_nothing(shim: Shim, files: Path) -> None:
     shim.set(bytes_left=600)
     assert run(shim, write(files / "a", 1000)) == "600"
     assert run(shim, write(files / "b", 1000)) == str(errno.ENOSPC)

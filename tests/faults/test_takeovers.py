@@ -53,7 +53,7 @@ async def test_three_schedulers_take_turns_over_thirty_faults(postgres: Cluster,
 @pytest.mark.e2e
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-async def test_a_database_that_is_killed_and_comes_back_has_all_that_was_acknowledged(tmp_path: Path) -> None:
+async def test_a_killed_database_comes_back_with_everything_it_acknowledged(tmp_path: Path) -> None:
     with Cluster(fsync=True) as cluster:
         async with Schedulers(cluster, tmp_path / "fleet") as schedulers, under_load(schedulers) as takeovers:
             loader = takeovers.loader

@@ -94,7 +94,7 @@ class Holds:
 
 
 @pytest.mark.parametrize("kind", ["sleeps", "sleeps_apart"])
-async def test_code_that_hangs_in_every_slot_gives_them_back_at_its_run_timeout(
+async def test_hanging_code_frees_its_slots_at_the_run_timeout(
     kind: str, scheduler: FakeScheduler, address: str, tmp_path: Path
 ) -> None:
     (tmp_path / "hanging.py").write_text(_HANGING)
@@ -256,7 +256,7 @@ async def test_work_goes_on_while_the_stream_is_broken(address: str, scheduler: 
         assert (await second.result(assignment.lease.lease_id)).HasField("result")
 
 
-async def test_an_operators_handler_that_dies_costs_nobody_else(
+async def test_an_operators_handler_that_dies_affects_nobody_else(
     address: str, scheduler: FakeScheduler, tmp_path: Path
 ) -> None:
     (tmp_path / "deadly.py").write_text(_DEADLY)

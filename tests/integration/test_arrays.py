@@ -207,7 +207,7 @@ def same(array: Any) -> Any:
     return array
 
 
-async def test_a_result_that_is_passed_on_is_there_although_nobody_holds_the_first(fleet: Fleet) -> None:
+async def test_a_result_that_is_passed_on_stays_although_nobody_holds_the_first(fleet: Fleet) -> None:
     array = np.zeros(_RESULT_BYTES // 8)
     with fleet.scheduler(), fleet.actor("one"):
         async with PARLController(fleet.address) as controller:

@@ -91,7 +91,7 @@ def model(federation):
     return safetensors.numpy.load(b"".join(federation.model.chunks()))
 
 
-async def test_nodes_train_from_the_fetched_model_and_their_updates_are_joined(fleet):
+async def test_nodes_train_from_the_fetched_model_and_their_updates_are_aggregated(fleet):
     federation = await fleet.start(["a", "b"])
     for number in (1, 2):
         for assignment in (await fleet.asked(federation, number)).values():
@@ -156,7 +156,7 @@ async def test_a_refused_node_says_so_and_is_not_tried_again(fleet):
     assert answer == {"sent": 1, "failed": {"a": "refused: WRONG_NONCE"}}
 
 
-async def test_models_are_judged_on_the_node(fleet):
+async def test_models_are_evaluated_on_the_node(fleet):
     federation = await fleet.start(["a"])
     (task,) = evaluation_tasks("f", federation.config, 1, {"a": 1})
     parameters, _ = payload_from_proto(task.spec.payload)
@@ -164,7 +164,7 @@ async def test_models_are_judged_on_the_node(fleet):
     assert result.parameters == {"judged": {"a": {"samples": 1, "metrics": {"mean": 0.0}}}}
 
 
-async def test_what_cannot_work_is_told(fleet):
+async def test_impossible_tasks_fail_with_a_reason(fleet):
     federation = await fleet.start(["a"])
     asked = await fleet.asked(federation, 1)
     with pytest.raises(InvalidInput, match="not installed here"):

@@ -58,7 +58,7 @@ def test_labels_that_are_words_are_predicted_as_words(fleet: Controller, digits:
         assert np.array_equal(cross_val_predict(SVC(), rows, words, cv=3), theirs)
 
 
-def test_calls_that_nodes_do_not_have_run_here_and_say_so(fleet: Controller, digits: tuple[Any, Any]) -> None:
+def test_calls_that_nodes_do_not_support_run_locally_and_say_so(fleet: Controller, digits: tuple[Any, Any]) -> None:
     with joblib.parallel_config("parlmesh", fleet=fleet), pytest.warns(RuntimeWarning, match="runs in this process"):
         forest = RandomForestClassifier(4, random_state=0).fit(*digits)
     assert np.array_equal(
@@ -72,7 +72,7 @@ def test_what_a_node_raises_is_raised_here_with_its_type(fleet: Controller, digi
         search.fit(*digits)
 
 
-def test_a_function_that_is_no_task_is_refused_by_name(fleet: Controller) -> None:
+def test_a_function_that_is_not_a_task_is_refused_by_name(fleet: Controller) -> None:
     with (
         joblib.parallel_config("parlmesh", fleet=fleet),
         pytest.raises(InvalidInput, match="same is not a task; decorate"),

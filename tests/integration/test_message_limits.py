@@ -40,7 +40,7 @@ async def test_a_task_that_fits_no_actor_waits_by_name_and_harms_nobody() -> Non
         assert (await controller.result(medium, timeout=60)).ok
 
 
-async def test_what_no_scheduler_would_take_is_refused_by_name_before_it_is_sent() -> None:
+async def test_a_task_too_large_for_any_scheduler_is_refused_by_name_before_it_is_sent() -> None:
     async with PARLController() as controller:
         await controller.initialize(1, scheduler=INSIDE)
         with pytest.raises(

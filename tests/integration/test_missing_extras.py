@@ -50,7 +50,7 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         ),
     ],
 )
-def test_what_is_missing_is_named_with_the_command_that_brings_it(
+def test_a_missing_package_is_named_with_the_command_that_installs_it(
     tmp_path: Path, module: str, missing: str, sentence: str
 ) -> None:
     arguments = ["--help"] if module == "parlmesh.cli" else []
@@ -64,7 +64,7 @@ def test_a_service_starts_by_its_package_from_any_folder(tmp_path: Path) -> None
     assert "listen.port" in ended.stdout
 
 
-def test_a_program_without_a_guard_is_told_so_at_once(tmp_path: Path) -> None:
+def test_a_program_without_a_guard_is_reported_at_once(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(
         textwrap.dedent("""
             from parlmesh.client.sync import Controller
@@ -87,7 +87,7 @@ def test_a_program_without_a_guard_is_told_so_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_log_that_an_error_names_is_there(tmp_path: Path) -> None:
+def test_the_log_that_an_error_names_exists(tmp_path: Path) -> None:
     (tmp_path / "dying.py").write_text("import os\nprint('I die here', flush=True)\nos._exit(1)\n")
     (tmp_path / "program.py").write_text(
         textwrap.dedent("""

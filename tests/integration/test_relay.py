@@ -182,7 +182,7 @@ async def test_a_version_by_number_comes_from_the_relay_by_the_digest_that_the_l
 
 
 @pytest.mark.parametrize("fault", ["refuse", "hold"])
-async def test_a_relay_that_is_gone_or_silent_costs_no_version_and_is_taken_again(fault):
+async def test_a_relay_that_is_gone_or_silent_costs_no_version_and_is_used_again(fault):
     registry = PolicyRegistry("run", "uid")
     registry.publish(1, policy(1))
     async with (
@@ -241,7 +241,7 @@ async def refused(call):
     return error_from_rpc(caught.value)
 
 
-async def test_a_relay_says_what_it_does_not_do():
+async def test_a_relay_refuses_what_it_does_not_offer():
     registry = PolicyRegistry("run", "uid")
     registry.publish(1, policy(1))
     async with learning(registry) as learner, relaying(learner.address) as near, open_channel(near) as channel:

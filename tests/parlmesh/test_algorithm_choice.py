@@ -15,12 +15,12 @@ def without_cuda(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
-def test_cuda_that_is_not_there_is_said_in_one_sentence(without_cuda):
+def test_missing_cuda_is_reported_in_one_sentence(without_cuda):
     with pytest.raises(ConfigError, match=r"training\.device is cuda, but torch finds no CUDA device here"):
         check_training(LearnerConfig(), TrainingConfig(device="cuda"))
 
 
-def test_auto_takes_what_there_is(without_cuda, monkeypatch):
+def test_auto_takes_what_is_available(without_cuda, monkeypatch):
     assert torch_device("auto").type == "cpu"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert torch_device("auto").type == "cuda"
@@ -38,7 +38,7 @@ def test_a_device_means_nothing_where_there_is_no_network(without_cuda):
 
 
 @pytest.mark.parametrize(("lag", "chosen"), [(0, "gae"), (1, "weighted"), (2, "vtrace"), (3, "vtrace"), (8, "vtrace")])
-def test_the_older_experience_may_be_the_more_its_targets_correct(lag, chosen):
+def test_experience_may_be_older_the_more_its_targets_correct(lag, chosen):
     def targets(asked, limit=None):
         config = TrainingConfig.model_validate({"max_policy_lag": lag, "ppo": {"targets": asked}})
         trainer = trainer_for(config, policy_for(config, space), space, max_policy_lag=limit)

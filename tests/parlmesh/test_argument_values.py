@@ -55,7 +55,7 @@ def test_arrays_and_numbers_of_numpy_come_out() -> None:
     assert math.copysign(1.0, found["d"]) == -1.0
 
 
-def test_what_cannot_be_sent_is_named_by_its_place() -> None:
+def test_a_value_that_cannot_be_sent_is_named_by_its_place() -> None:
     with pytest.raises(InvalidInput, match=r"f: value\['x'\]\[1\] is a set"):
         pack({"value": {"x": [1, {2}]}}, "f")
     deep: list[Any] = []

@@ -62,18 +62,18 @@ def test_a_sentence_comes_first_and_then_file_line_and_source(theirs: ModuleType
     ]
 
 
-def test_values_are_not_told(theirs: ModuleType) -> None:
+def test_values_are_not_shown(theirs: ModuleType) -> None:
     assert "hunter2" not in tell(raised(theirs, "inner"))
 
 
-def test_of_a_library_only_the_frame_that_raised_is_told(theirs: ModuleType) -> None:
+def test_only_the_raising_frame_of_a_library_is_shown(theirs: ModuleType) -> None:
     lines = frames_of(tell(raised(theirs, "broken"))).splitlines()
     assert len(lines) == 2
     assert f'"{theirs.__file__}", line 15, in broken' in lines[0]
     assert str(Path(json.__file__).parent) in lines[1]
 
 
-def test_the_cause_is_told_too(theirs: ModuleType) -> None:
+def test_the_cause_is_shown_too(theirs: ModuleType) -> None:
     text = tell(raised(theirs, "wrapped"))
     assert first_line(text) == "ValueError: no such cell"
     assert "caused by KeyError: 'cell'" in text

@@ -69,14 +69,14 @@ def test_forged_arguments_are_refused(forged: dict[str, Any]) -> None:
         scaled.run(forged, {}, CONTEXT)
 
 
-def test_what_no_actor_could_find_is_refused_at_once() -> None:
+def test_a_function_that_no_actor_could_find_is_refused_at_once() -> None:
     with pytest.raises(InvalidInput, match="defined inside a function"):
 
         @task
         def inner() -> None: ...
 
     with pytest.raises(InvalidInput, match="runs_in is 'loop'; it must be thread, process or inline"):
-        task(runs_in="loop")(test_what_no_actor_could_find_is_refused_at_once)
+        task(runs_in="loop")(test_a_function_that_no_actor_could_find_is_refused_at_once)
 
 
 def test_a_program_is_imported_up_to_its_first_call_of_a_fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

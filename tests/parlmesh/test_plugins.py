@@ -84,7 +84,7 @@ def test_an_installed_entry_point_is_loaded_only_when_it_is_named(write, monkeyp
         ("plugged_x:plugin", "plugin = Plugin(networks={'mlp': len})\n", "network 'mlp' exists already"),
     ],
 )
-def test_what_is_wrong_with_a_plugin_is_said_in_one_sentence(write, monkeypatch, source, text, sentence):
+def test_a_plugins_errors_are_reported_in_one_sentence(write, monkeypatch, source, text, sentence):
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [])
     write("plugged_x", text)
     with pytest.raises(ConfigError, match=sentence):

@@ -34,7 +34,9 @@ def store(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("opened", [knowledge, node_memory, fleet_history, store])
-def test_a_schema_that_is_no_text_is_told_as_damage_in_one_line(tmp_path: Path, opened: Callable[[Path], None]) -> None:
+def test_a_schema_that_is_not_text_is_reported_as_damage_in_one_line(
+    tmp_path: Path, opened: Callable[[Path], None]
+) -> None:
     opened(tmp_path)
     (file,) = tmp_path.glob("*.sqlite")
     with closing(sqlite3.connect(file)) as database:

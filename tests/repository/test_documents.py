@@ -43,7 +43,7 @@ def test_every_path_that_a_page_names_exists(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_whatever_a_page_imports_is_there(page: Path) -> None:
+def test_everything_a_page_imports_exists(page: Path) -> None:
     for module, names in re.findall(r"from (parlmesh[\w.]*) import ([\w, ]+\w)", page.read_text()):
         for name in re.split(r",\s*", names):
             assert hasattr(importlib.import_module(module), name), f"{module} has no {name}"

@@ -89,7 +89,7 @@ def test_an_argument_is_kept_until_its_task_ends_and_its_client_gives_it_up(
     assert (files(ledger), ledger.bytes) == (0, 0)
 
 
-def test_what_its_client_never_gives_up_goes_with_its_lease(ledger: BlobLedger, clock: HandClock) -> None:
+def test_an_argument_that_its_client_never_gives_up_goes_with_its_lease(ledger: BlobLedger, clock: HandClock) -> None:
     ledger.ended([accept(ledger, task_with(kept(ledger, 1)))])
     assert swept(ledger, clock, 9) == 1
     assert swept(ledger, clock, 2) == 0
@@ -130,7 +130,7 @@ def test_files_that_somebody_needs_stay_although_no_task_has_named_them(ledger: 
     assert ledger.folder.file(name).stat().st_mtime == 1.0
 
 
-def test_files_that_are_no_blobs_are_left_to_whoever_chose_the_folder(ledger: BlobLedger, clock: HandClock) -> None:
+def test_files_that_are_not_blobs_are_left_alone(ledger: BlobLedger, clock: HandClock) -> None:
     (ledger.folder.path / "notes.txt").write_text("mine")
     (ledger.folder.path / "old").mkdir()
     for name in ("notes.txt", "old"):
@@ -140,7 +140,7 @@ def test_files_that_are_no_blobs_are_left_to_whoever_chose_the_folder(ledger: Bl
     assert (ledger.folder.path / "old").is_dir()
 
 
-def test_what_belongs_to_the_folder_itself_never_goes(ledger: BlobLedger, clock: HandClock) -> None:
+def test_files_of_the_folder_itself_are_never_removed(ledger: BlobLedger, clock: HandClock) -> None:
     (ledger.folder.path / SPARES).mkdir(exist_ok=True)
     own = {entry.name for entry in ledger.folder.path.iterdir()}
     for name in own:
@@ -197,7 +197,7 @@ def test_a_process_of_a_release_that_locks_nothing_does_not_share_the_folder(led
     assert not (ledger.folder.path / ".proof").exists()
 
 
-def test_what_is_unknown_forged_or_of_another_writer_is_refused(ledger: BlobLedger) -> None:
+def test_unknown_forged_and_foreign_names_are_refused(ledger: BlobLedger) -> None:
     there, gone = kept(ledger, 1), Reference(name_of("c", "1", b"?"), np.dtype(np.uint8), (400,))
     larger = Reference(there.name, np.dtype(np.float64), (400,))
     for reference, writer, reason in (
@@ -222,7 +222,7 @@ def test_a_result_that_names_no_blob_of_the_folder_is_a_failure(ledger: BlobLedg
     assert failure.reason == "INVALID_RESULT"
 
 
-def test_bytes_that_are_not_those_of_the_digest_are_refused_and_a_link_is_not_followed(ledger: BlobLedger) -> None:
+def test_bytes_that_do_not_match_the_digest_are_refused_and_a_link_is_not_followed(ledger: BlobLedger) -> None:
     reference = kept(ledger, 1)
     ledger.folder.file(reference.name).write_bytes(bytes(400))
     with pytest.raises(InvalidInput, match="digest"):
@@ -298,7 +298,7 @@ def test_a_folder_goes_although_somebody_writes_there_while_it_goes(
     assert (len(late), ledger.folder.path.exists()) == (3, False)
 
 
-def test_only_who_sees_the_proof_shares_the_folder(ledger: BlobLedger) -> None:
+def test_only_a_process_that_sees_the_proof_shares_the_folder(ledger: BlobLedger) -> None:
     terms, blobs = ledger.terms("c"), Blobs()
     assert not blobs.share(terms.folder, "another", "c", 1, 100)
     assert blobs.share(terms.folder, terms.proof, "c", 1, 100)
@@ -348,7 +348,7 @@ def test_no_node_has_more_than_its_share_and_its_own_results_make_room_for_its_n
         accept(guarded, task_with(kept(guarded, 10, size=200, writer="n1"), task_id="v"), "n1")
 
 
-def test_whoever_has_little_loses_no_result_to_one_who_writes_much(guarded: BlobLedger) -> None:
+def test_a_small_writer_loses_no_result_to_a_large_one(guarded: BlobLedger) -> None:
     finish(guarded, accept(guarded, task_with(task_id="small")), kept(guarded, 1, size=100, writer="a1"))
     for number in range(2):
         task = accept(guarded, task_with(task_id=f"large{number}"))

@@ -5,7 +5,7 @@ from scheduler.process_memory import Surplus, _resident_bytes, _trim
 MB = 1 << 20
 
 
-def test_what_is_free_is_given_back_once_it_is_much_and_what_is_in_use_is_left_alone() -> None:
+def test_much_free_memory_is_given_back_and_memory_in_use_is_left_alone() -> None:
     resident, trims = [100 * MB], []
 
     def trim() -> None:

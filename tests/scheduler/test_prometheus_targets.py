@@ -22,6 +22,6 @@ def test_actors_that_are_connected_and_have_a_page_are_targets(harness: Harness)
     assert found(harness) == ["10.0.0.7:9103", "[fe80::1]:9103"]
 
 
-def test_a_port_that_cannot_be_is_none() -> None:
+def test_an_impossible_port_is_not_a_target() -> None:
     hello = fleet_pb.Hello(actor_id="a", metrics_port=HIGHEST_PORT + 1)
     assert hello_from_proto(fleet_pb.ConnectRequest(hello=hello), 1).metrics_port == 0

@@ -151,7 +151,7 @@ def test_rounds_close_on_time_with_the_right_model_whatever_nodes_do(fleet, tmp_
 
 
 @pytest.mark.slow
-def test_a_coordinator_killed_in_mid_round_ends_with_the_model_of_one_that_was_not(fleet, tmp_path):
+def test_a_coordinator_killed_mid_round_ends_with_the_same_model_as_one_that_was_not(fleet, tmp_path):
     """kill -9 of the learner in every round; the nodes and the scheduler live on."""
     fleet.scheduler()
     learner = fleet.learner(mode="federation")

@@ -87,7 +87,7 @@ def files_in(folder: Path) -> bytes:
     return b"\0".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
 
 
-def test_a_killed_host_costs_its_nodes_and_the_learner_never_has_a_single_update(fleet, tmp_path, monkeypatch):
+def test_a_killed_host_costs_only_its_nodes_and_the_learner_never_sees_a_single_update(fleet, tmp_path, monkeypatch):
     code, marks = tmp_path / "code", tmp_path / "marks"
     code.mkdir()
     marks.mkdir()

@@ -63,7 +63,7 @@ def line_of(text: str) -> int:
 
 
 @pytest.mark.parametrize(("fault", "sentence", "place", "mode"), CASES)
-def test_a_bug_of_an_environment_is_told_with_its_place_and_fails_the_command(
+def test_an_environments_bug_is_reported_with_its_place_and_fails_the_command(
     fault: str, sentence: str, place: str, mode: tuple[str, ...], tmp_path: Path
 ) -> None:
     ended = up(tmp_path, fault, *mode)

@@ -47,7 +47,7 @@ def test_a_world_trains_through_a_fleet_by_its_name(tmp_path, world):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", OWN)
-def test_every_preset_of_a_world_is_taken(tmp_path, preset):
+def test_every_preset_of_a_world_is_accepted(tmp_path, preset):
     done = up(tmp_path, "--config", preset, "--steps", "20000")
     assert done.returncode == 0, done.stderr[-1000:]
 
@@ -80,7 +80,7 @@ def test_ppo_is_near_the_best_that_could_have_been_reached_on_a_small_cluster(se
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("preset", "version"), [("q-placement", 1), ("dqn-placement", 1), ("dqn-placement-v2", 2)])
-def test_values_learnt_beat_random_and_static_choices(preset, version, seed):
+def test_learnt_values_beat_random_and_static_choices(preset, version, seed):
     policy, _ = trained(preset, seed, 0, {})
     found = judged_placement(policy, version, {}, seed)
     assert found["reward"] > max(found["random"], found["static"]), found

@@ -136,7 +136,7 @@ def test_workers_that_are_killed_twenty_times_are_replaced():
     ended(before, listening)
 
 
-def test_a_pool_whose_workers_are_killed_again_and_again_says_that_none_is_left():
+def test_a_pool_whose_workers_are_killed_repeatedly_reports_that_none_is_left():
     before = {process.pid for process in children()}
     with ParallelManager({"id": "games/tictactoe"}, MODEL, {**POOL, "num_workers": 1}) as manager:
         manager.start_workers()

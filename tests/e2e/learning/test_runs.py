@@ -59,7 +59,7 @@ def result(folder):
     return summary
 
 
-def test_a_learner_killed_twice_ends_with_the_policy_of_one_that_was_not(fleet, learner):
+def test_a_learner_killed_twice_ends_with_the_same_policy_as_one_that_was_not(fleet, learner):
     settings = {
         **SMALL,
         "mode": "serial",
@@ -149,7 +149,7 @@ plugin = Plugin(environments={"Turning-v0": Turning})
         ("1.0e+37", "update_not_finite", "NOT_FINITE_UPDATE", "3 updates in a row were not finite"),
     ],
 )
-def test_what_is_not_finite_never_reaches_a_published_policy(fleet, learner, bad, event, dropped, reason):
+def test_values_that_are_not_finite_never_reach_a_published_policy(fleet, learner, bad, event, dropped, reason):
     file = fleet.folder / "turning_plugin.py"
     file.write_text(textwrap.dedent(PLUGIN))
     process = fleet.learner(
@@ -232,7 +232,7 @@ class ByHand:
         return trajectory_to_proto(fragment, sequence=self._sequence, task_id="", **origin), fragment.valid_steps
 
 
-def test_every_trained_step_is_inside_the_lag_limit_by_another_count(fleet, learner):
+def test_an_independent_count_finds_every_trained_step_inside_the_lag_limit(fleet, learner):
     port = free_port()
     settings = {"training.max_policy_lag": LAG, "training.batch_trajectories": BATCH, "training.step_budget": 10**9}
     process = fleet.learner(**{**SMALL, **settings, "metrics.port": port, "training.evaluation_interval_steps": 10**9})

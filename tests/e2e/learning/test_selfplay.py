@@ -27,7 +27,7 @@ def player(square):
     return pack_policy(spec, {"policy.0.weight": np.zeros((9, 18), np.float32), "policy.0.bias": bias})
 
 
-async def test_the_version_on_the_other_side_is_the_one_that_was_asked_for_by_digest():
+async def test_the_opponents_version_is_the_one_requested_by_digest():
     scheduler, learner = FakeScheduler(), FakeLearner()
     for version, square in ((1, 0), (2, 8), (3, 4)):
         await learner.publish("run-1", version, player(square))
@@ -91,7 +91,7 @@ def test_a_game_trains_through_a_fleet_against_its_own_past_by_name(tmp_path):
 
 
 @pytest.mark.slow
-def test_shogi_trains_in_one_process_and_goes_on_where_its_games_cannot_go_the_way_they_did(tmp_path):
+def test_shogi_trains_in_one_process_and_continues_when_its_games_cannot_be_replayed(tmp_path):
     # Boards of rsshogi end the process when another thread uses them than the one that made them.
     command = [sys.executable, "-m", "parlmesh.cli", "up", "--free-ports", "--no-dashboard", "--serial", "--json"]
     command += ["--runs-dir", str(tmp_path), "--no-goal"]

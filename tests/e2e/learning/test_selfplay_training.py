@@ -25,7 +25,7 @@ def networks():
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_connect_four_beats_random_and_who_wins_at_once(seed):
+def test_connect_four_beats_a_random_player_and_one_that_takes_immediate_wins(seed):
     found = connect_four(seed, None)
     print(found)
     assert found["random"] >= 0.95
@@ -58,7 +58,7 @@ def losses(policy, seat, moves=()):
 
 
 @pytest.mark.parametrize("seed", OTHER_SEEDS)
-def test_tictactoe_never_loses_whatever_is_replied(seed):
+def test_tictactoe_never_loses_whatever_the_reply(seed):
     run = trained("selfplay-tictactoe", seed, None)
     print(run.took)
     assert losses(run.last, 0) == []
@@ -66,7 +66,7 @@ def test_tictactoe_never_loses_whatever_is_replied(seed):
 
 
 @pytest.mark.timeout(7200)
-def test_shogi_beats_random_and_its_own_beginning():
+def test_shogi_beats_a_random_player_and_its_first_version():
     found = shogi(SEEDS[0], None)
     print(found)
     assert found["without_finisher"] >= 0.95

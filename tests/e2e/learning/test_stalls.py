@@ -112,7 +112,7 @@ def world(at):
     return {"training.environment.id": "Raising-v0", "training.environment.kwargs.at": at}
 
 
-def test_an_environment_that_always_raises_fails_the_run_with_its_own_words(fleet, standing, raising):
+def test_an_environment_that_always_raises_fails_the_run_with_its_own_message(fleet, standing, raising):
     fleet.scheduler()
     learner = fleet.learner(**{**SETTINGS, **raising, **world(3), "training.max_failed_rollouts": 10})
     fleet.actor(0, **raising)
@@ -127,7 +127,7 @@ def test_an_environment_that_always_raises_fails_the_run_with_its_own_words(flee
 
 
 @pytest.mark.slow
-def test_one_that_raises_now_and_then_is_counted_and_so_are_its_evaluations(fleet, standing, raising):
+def test_occasional_errors_of_an_environment_are_counted_also_in_evaluations(fleet, standing, raising):
     fleet.scheduler()
     often = {"training.evaluation_interval_steps": 50, "training.max_failed_rollouts": 10}
     fleet.learner(**{**SETTINGS, **raising, **world(12), **often})
@@ -163,7 +163,7 @@ def fill(file):
 
 
 @pytest.mark.slow
-def test_a_full_disk_holds_the_run_up_and_it_goes_on_by_itself(fleet, standing, small_disk):
+def test_a_full_disk_holds_the_run_up_until_there_is_room(fleet, standing, small_disk):
     fleet.scheduler()
     fleet.run_dir = small_disk / "run"
     learner, _ = fleet.learner(**SETTINGS), fleet.actor()

@@ -68,7 +68,7 @@ def test_a_study_finds_settings_and_writes_them_as_a_preset(tmp_path, study):
 
 
 @pytest.mark.slow
-def test_with_one_worker_the_same_study_is_the_same_again(tmp_path, study):
+def test_with_one_worker_a_study_is_reproducible(tmp_path, study):
     code, output, errors = ended(tmp_path / "s", "--config", study(), "--workers", "1", "--json")
     assert code == 0, errors
     found = json.loads(output)
@@ -77,7 +77,7 @@ def test_with_one_worker_the_same_study_is_the_same_again(tmp_path, study):
     assert json.loads(again)["best_value"] == found["best_value"]
 
 
-def test_a_study_that_was_killed_goes_on_and_has_lost_no_finished_trial(tmp_path, study):
+def test_a_killed_study_continues_without_losing_a_finished_trial(tmp_path, study):
     folder = tmp_path / "s"
     process = started(folder, "--config", study(trials=60, steps=512), "--workers", "2")
     seen = 0
@@ -118,7 +118,7 @@ def test_an_interrupted_study_ends_cleanly_and_says_how_far_it_came(tmp_path, st
         ({"rungs": 0}, "rungs"),
     ],
 )
-def test_a_study_that_cannot_be_is_refused_in_one_sentence(tmp_path, study, changes, said):
+def test_an_impossible_study_is_refused_in_one_sentence(tmp_path, study, changes, said):
     code, _, errors = ended(tmp_path / "s", "--config", study(**changes))
     assert code == 2
     assert said in errors

@@ -77,7 +77,7 @@ def project(image: str, tmp_path: Path) -> Iterator[Path]:
     run(COMPOSE, "down", "-v", check=False, cwd=folder)
 
 
-def test_a_compose_fleet_trains_without_rights(project: Path) -> None:
+def test_a_compose_fleet_trains_without_privileges(project: Path) -> None:
     certificates = project / "certificates"
     credentials = ["--ca", certificates / "ca.crt", "--token-file", certificates / "operator.token"]
     wait = ["train", "wait", "--run", "first", "--learner", "localhost:50052", "--timeout", "600"]

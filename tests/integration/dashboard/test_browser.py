@@ -101,7 +101,7 @@ async def test_the_open_page_follows_the_fleet_and_keeps_what_its_reader_did(bro
         assert seen.foreign == []
 
 
-async def test_a_paused_page_stands_still_until_it_goes_on(browser: Any) -> None:
+async def test_a_paused_page_stays_unchanged_until_resumed(browser: Any) -> None:
     async with scene(browser) as seen:
         await seen.open()
         await seen.reads("#live", "live")

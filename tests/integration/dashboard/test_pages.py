@@ -87,7 +87,7 @@ async def test_no_link_is_dead(world: World, shown: PageClient) -> None:
     assert {"task?id=job/1", "run?id=cart", "round?number=1", "job?id=job", "tasks?state=failed"} <= seen
 
 
-async def test_the_fleet_is_as_the_scheduler_says(world: World, shown: PageClient) -> None:
+async def test_the_page_shows_the_fleet_as_the_scheduler_reports_it(world: World, shown: PageClient) -> None:
     urgent = noop("urgent")
     urgent.priority = task_pb2.PRIORITY_CRITICAL
     await world.client.submit(noop("held"), noop("1"), noop("2"), urgent)
@@ -125,7 +125,7 @@ async def test_lists_are_exported_and_no_cell_is_a_formula(world: World, shown: 
     assert (await shown.get("export?what=secrets")).status == 400
 
 
-async def test_ratings_of_self_play_stand_beside_their_models_the_best_first(world: World, shown: PageClient) -> None:
+async def test_ratings_of_self_play_are_listed_beside_their_models_best_first(world: World, shown: PageClient) -> None:
     assert ">rating<" not in (await shown.get("models")).text
     assert "Ratings" not in (await shown.get("run?id=cart")).text
     newest, best = world.learning.models
@@ -195,14 +195,14 @@ async def test_forms_of_other_sites_and_of_readers_change_nothing(world: World, 
         assert (await world.client.get("kept")).state == task_pb2.TASK_STATE_CANCELLED
 
 
-async def test_a_name_that_was_made_to_point_here_is_refused(shown: PageClient) -> None:
+async def test_a_foreign_name_that_points_here_is_refused(shown: PageClient) -> None:
     assert (await shown.get("", host="evil.example")).status == 421
     headers = (await shown.get("")).headers
     assert "script-src 'self'" in headers["content-security-policy"]
     assert headers["x-content-type-options"] == "nosniff"
 
 
-async def test_what_is_asked_wrongly_is_said_in_a_sentence(shown: PageClient) -> None:
+async def test_a_wrong_request_is_answered_with_a_sentence(shown: PageClient) -> None:
     missing = await shown.get("task?id=nobody")
     assert missing.status == 404
     assert "nobody" in missing.text
@@ -227,13 +227,13 @@ async def test_a_page_without_a_scheduler_or_a_learner_says_so(world: World) -> 
         assert "started without a learner" in (await shown.get("runs")).text
 
 
-async def test_it_works_under_a_prefix_that_is_passed_on(world: World) -> None:
+async def test_it_works_under_a_forwarded_prefix(world: World) -> None:
     async with page(**world.settings, prefix="/deep/fleet") as shown:
         assert (await shown.get("tasks")).status == 200
         assert (await shown.get("static/page.js")).status == 200
 
 
-async def test_logs_are_shown_also_of_the_dead(world: World, tmp_path: Path) -> None:
+async def test_logs_of_dead_processes_are_shown_too(world: World, tmp_path: Path) -> None:
     (tmp_path / "run" / "logs").mkdir(parents=True)
     line = {"time": "2026-01-01T00:00:00Z", "level": "error", "event": "task_failed", "task_id": "bad", "w": "<b>"}
     (tmp_path / "run" / "logs" / "actor-9.log").write_text(json.dumps(line) + "\nSegmentation fault\n")

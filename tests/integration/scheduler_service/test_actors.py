@@ -190,7 +190,7 @@ async def test_one_node_neither_locks_another_out_nor_takes_over_its_actor(tmp_p
         {"labels": {"zone": "z" * 20_000}},
     ],
 )
-async def test_an_odd_actor_is_refused_at_the_door_and_costs_nobody_else(
+async def test_an_invalid_actor_is_refused_at_once_and_affects_nobody_else(
     client: Client, make_actor: Make, hello: dict[str, Any]
 ) -> None:
     honest = await make_actor("honest")

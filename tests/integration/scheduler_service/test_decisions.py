@@ -102,7 +102,7 @@ EVENTS = (submit, cancel, pause, result, hello)
         for number, (place, event) in enumerate(product(BEFORE_THE_RECORD, EVENTS))
     ],
 )
-async def test_an_error_before_the_record_stops_the_scheduler_and_a_restart_knows_all_that_was_told(
+async def test_an_error_before_the_record_stops_the_scheduler_and_a_restart_knows_all_that_was_announced(
     tmp_path: Path, place: str, event: Callable[[Stage], Awaitable[None]], fault: str
 ) -> None:
     path = tmp_path / "s.sqlite"
@@ -164,7 +164,7 @@ async def test_a_store_that_vanishes_is_noticed_and_nothing_more_is_acknowledged
         assert await made.client.submit(noop("new")) == ["new"]
 
 
-async def test_a_record_that_cannot_be_read_costs_itself_and_clients_are_told_of_another_memory(tmp_path: Path) -> None:
+async def test_an_unreadable_record_is_lost_alone_and_clients_learn_of_a_new_memory(tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite"
     async with stage(path) as made:
         whole = made.scheduler._store.identity
@@ -180,7 +180,7 @@ async def test_a_record_that_cannot_be_read_costs_itself_and_clients_are_told_of
     assert metrics.UNREADABLE_RECORDS._value.get() == unreadable + 1
 
 
-async def test_one_odd_request_is_refused_and_harms_nobody(tmp_path: Path) -> None:
+async def test_one_invalid_request_is_refused_and_harms_nobody(tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite"
     async with stage(path) as made:
         odd = noop("odd")

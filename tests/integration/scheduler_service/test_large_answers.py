@@ -58,7 +58,7 @@ async def test_tasks_with_large_failures_and_many_dependencies_are_listed_in_pag
 
 
 @pytest.mark.parametrize("token", ["²", "9" * 5000, "-1", "x", "१", "1.0", "\n", "00000000-a"])
-async def test_a_page_token_that_was_never_given_out_is_the_callers_mistake(client: Client, token: str) -> None:
+async def test_an_invented_page_token_is_the_callers_error(client: Client, token: str) -> None:
     for method, request in (("ListTasks", pb.ListTasksRequest), ("ListActors", pb.ListActorsRequest)):
         with pytest.raises(InvalidInput, match="page_token") as caught:
             await client.call(method, request(page_token=token))
@@ -66,7 +66,7 @@ async def test_a_page_token_that_was_never_given_out_is_the_callers_mistake(clie
 
 
 @pytest.mark.parametrize("field", ["run_timeout", "queue_timeout"])
-async def test_a_duration_beyond_all_reason_is_refused_and_lists_go_on(client: Client, field: str) -> None:
+async def test_an_absurd_duration_is_refused_and_lists_still_work(client: Client, field: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         await client.submit(noop("t", **{field: Duration(seconds=(1 << 63) - 1)}))
     assert caught.value.reason == "INVALID_TIMEOUT"
@@ -74,7 +74,7 @@ async def test_a_duration_beyond_all_reason_is_refused_and_lists_go_on(client: C
 
 
 @pytest.mark.parametrize("name", ["a\nb", "\x1b[2J", "a\u202eb", "\x00"])
-async def test_a_name_that_cannot_be_shown_is_refused(client: Client, make_actor: Make, name: str) -> None:
+async def test_an_unprintable_name_is_refused(client: Client, make_actor: Make, name: str) -> None:
     await make_actor()
     for spec in (noop(name), noop("t", submitter=name), task_pb2.TaskSpec(task_id="t", kind=name)):
         with pytest.raises(InvalidInput) as caught:

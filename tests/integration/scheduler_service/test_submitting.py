@@ -52,7 +52,7 @@ async def test_a_stream_of_requests_has_a_receipt_for_each_in_order_and_outlives
     assert sorted(task.spec.task_id for task in answer.tasks) == ["a", "b", "e"]
 
 
-async def test_a_message_that_is_no_request_is_refused_and_the_stream_goes_on(client: Client) -> None:
+async def test_a_message_that_is_not_a_request_is_refused_and_the_stream_continues(client: Client) -> None:
     call: Any = client.channel.stream_stream("/parlmesh.v1.SchedulerService/SubmitTaskStream")(timeout=SECONDS)
     await call.write(b"\xff\xff\xff")
     await call.write(pb.SubmitTaskStreamRequest(tasks=[noop("a")]).SerializeToString())
@@ -129,7 +129,7 @@ async def test_a_store_that_cannot_be_written_refuses_tasks_and_recovers(tmp_pat
         assert await client.submit(noop("after")) == ["after"]
 
 
-async def test_a_cancel_that_cannot_be_written_down_is_not_told_to_the_actor(tmp_path: Path) -> None:
+async def test_a_cancellation_that_cannot_be_recorded_is_not_sent_to_the_actor(tmp_path: Path) -> None:
     async with (
         scheduler_of(store={"kind": "sqlite", "path": tmp_path / "s.sqlite"}) as scheduler,
         open_channel(scheduler.server.address) as channel,

@@ -81,7 +81,7 @@ async def test_an_actor_that_is_refused_ends_with_exit_code_4(
             await _assert_refused(process, sentence)
 
 
-async def test_an_actor_is_called_as_its_certificate_says(material: Material) -> None:
+async def test_an_actor_has_the_name_in_its_certificate(material: Material) -> None:
     scheduler = FakeScheduler()
     async with serve([scheduler.service], material.server()) as address:
         with _actor(address, material.node(Role.ACTOR)):

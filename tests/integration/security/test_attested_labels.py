@@ -32,7 +32,7 @@ async def connected(channel: Any, node: str, **labels: str) -> Any:
     return stream
 
 
-async def test_what_a_certificate_and_the_operator_say_is_told_apart_from_claims(
+async def test_attested_labels_are_distinguished_from_claims(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ca, _ = write_authority(tmp_path, name="ours", days=10, force=False)

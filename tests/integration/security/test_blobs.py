@@ -116,7 +116,7 @@ async def test_a_blob_is_read_by_its_own_namespace_and_through_its_own_tasks_alo
     assert await get(ada, reference.name) == data
 
 
-async def test_what_is_no_blob_of_the_caller_or_not_what_it_says_is_refused(as_: Any) -> None:
+async def test_foreign_and_mismatched_blobs_are_refused(as_: Any) -> None:
     ada, node = await as_("ada"), await as_("node-1")
     data, other = b"x" * 4096, b"y" * 4096
     name = name_of(TEAM_A, "1", data)
@@ -131,7 +131,7 @@ async def test_what_is_no_blob_of_the_caller_or_not_what_it_says_is_refused(as_:
     assert await put(node, name_of(writer_of("a", "node-1"), "1", data), data) == ""
 
 
-async def test_who_sends_in_drops_loses_the_room_that_was_kept_for_it(
+async def test_a_sender_that_trickles_loses_the_room_reserved_for_it(
     as_: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ada = await as_("ada")
@@ -154,7 +154,7 @@ async def test_who_sends_in_drops_loses_the_room_that_was_kept_for_it(
 
 
 @pytest.mark.parametrize("most", [1 << 30, 1000])
-async def test_a_process_of_another_host_sends_and_is_sent_what_it_needs_once(
+async def test_a_process_on_another_host_sends_and_receives_each_blob_once(
     as_: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     cut, write = [0], os.write
@@ -186,7 +186,7 @@ async def test_a_process_of_another_host_sends_and_is_sent_what_it_needs_once(
     assert cut[0] == (0 if most > array.nbytes else 3 * 7)
 
 
-async def test_whoever_announces_a_blob_and_sends_nothing_gives_its_room_back(
+async def test_a_blob_that_is_announced_but_never_sent_gives_its_room_back(
     as_: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blob_servicer, "SILENCE_SECONDS", 0.2)
@@ -202,7 +202,7 @@ async def test_whoever_announces_a_blob_and_sends_nothing_gives_its_room_back(
     assert await put(node, name, bytes(100)) == ""
 
 
-async def test_a_message_that_is_none_ends_an_actor_s_stream_with_its_status(as_: Any) -> None:
+async def test_a_malformed_message_ends_an_actor_s_stream_with_its_status(as_: Any) -> None:
     hello = fleet_pb.Hello(node_id="node-1", actor_id="node-1-1", incarnation=1, slots=1, kinds=["noop"])
     stream = (await as_("node-1")).stream_stream("/parlmesh.v1.FleetService/Connect")(timeout=SECONDS)
     await stream.write(fleet_pb.ConnectRequest(hello=hello).SerializeToString())

@@ -98,7 +98,7 @@ async def test_a_renewed_token_file_is_used_without_a_new_channel(own: Material)
         await wait_until_async(works, SECONDS)
 
 
-async def test_a_token_file_that_is_gone_lets_nobody_in_until_it_is_back(own: Material) -> None:
+async def test_a_missing_token_file_lets_nobody_in_until_it_is_back(own: Material) -> None:
     async with fleet(own.server()) as (address, _), open_channel(address, own.holder(Role.READER)) as channel:
         await unary(channel, LIST)
         (own.folder / "tokens.yaml").rename(own.folder / "away.yaml")
@@ -198,7 +198,7 @@ async def test_taking_a_credential_away_ends_its_open_streams_and_no_others(own:
         assert await other.read() == fleet_service_pb2.ConnectResponse()
 
 
-async def test_a_stream_more_than_the_quota_is_refused_and_one_that_ended_makes_room(own: Material) -> None:
+async def test_a_stream_beyond_the_quota_is_refused_until_another_ends(own: Material) -> None:
     server = own.server(quotas=QuotaConfig(streams=1))
     async with (
         fleet(server) as (address, _),
@@ -222,7 +222,7 @@ async def test_a_stream_more_than_the_quota_is_refused_and_one_that_ended_makes_
         await wait_until_async(has_room, SECONDS)
 
 
-async def test_calls_beyond_the_rate_are_refused_with_a_hint_and_only_of_that_caller(own: Material) -> None:
+async def test_calls_beyond_the_rate_are_refused_with_a_hint_for_that_caller_only(own: Material) -> None:
     server = own.server(quotas=QuotaConfig(calls_per_second=1.0))
     async with (
         fleet(server) as (address, servicer),
@@ -263,7 +263,7 @@ def audit_lines(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, 
     ]
 
 
-async def test_what_is_changed_leaves_a_line_and_what_is_read_none(
+async def test_changes_leave_an_audit_line_and_reads_leave_none(
     own: Material, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")

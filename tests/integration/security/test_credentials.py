@@ -47,7 +47,7 @@ def signed(pair: Pair, address_host: str, service: str, key: Any = None, **claim
 
 @pytest.mark.parametrize("proof", ["certificate", "token"])
 @pytest.mark.parametrize(("role", "method"), [(Role.OPERATOR, SUBMIT), (Role.READER, LIST), (Role.OPERATOR, LIST)])
-async def test_who_proves_a_role_may_do_what_it_may(
+async def test_callers_with_a_proven_role_may_do_what_it_allows(
     material: Material, proof: str, role: Role, method: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = material.node(role) if proof == "certificate" else material.holder(role)
@@ -125,9 +125,7 @@ async def test_an_assertion_for_another_server_or_service_is_unauthenticated(
     assert (refusal.line["reason"], refusal.line["identity"]) == ("wrong_audience", "operator operator-1")
 
 
-async def test_an_assertion_of_long_ago_is_unauthenticated(
-    material: Material, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_old_assertion_is_unauthenticated(material: Material, caplog: pytest.LogCaptureFixture) -> None:
     now = int(time.time())
     metadata = signed(material.pair("operator-1"), "127.0.0.1", SCHEDULER, iat=now - 600, exp=now - 540)
     refusal = await refused(caplog, material.server(), SecurityConfig(ca=material.ca), SUBMIT, metadata=metadata)
@@ -144,7 +142,7 @@ async def test_a_wrong_token_is_unauthenticated(material: Material, caplog: pyte
 
 @pytest.mark.parametrize("proof", ["certificate", "token"])
 @pytest.mark.parametrize(("role", "method"), [(Role.ACTOR, SUBMIT), (Role.READER, SUBMIT), (Role.ACTOR, LIST)])
-async def test_a_role_that_may_not_is_denied(
+async def test_a_role_without_the_right_is_denied(
     material: Material, caplog: pytest.LogCaptureFixture, proof: str, role: Role, method: str
 ) -> None:
     client = material.node(role) if proof == "certificate" else material.holder(role)
@@ -158,7 +156,7 @@ async def test_a_role_that_may_not_is_denied(
     )
 
 
-async def test_a_stream_of_a_role_that_may_not_is_denied_before_it_is_read(
+async def test_a_stream_of_a_role_without_the_right_is_denied_before_it_is_read(
     material: Material, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fleet(material.server()) as (address, servicer):

@@ -97,7 +97,7 @@ async def test_nobody_speaks_for_an_actor_that_the_scheduler_knows_on_another_no
     assert experience.runs.strikes.counts == {OTHER: {"WRONG_NODE": 1}}
 
 
-async def test_what_no_honest_environment_gives_is_refused_and_held_against_its_node(experience):
+async def test_impossible_experience_is_refused_and_counts_against_its_node(experience):
     for sequence, (name, value) in enumerate([("reward", 3e38), ("observation", np.inf), ("log_prob", -3e4)], start=1):
         columns = dict(experience.fragment.columns)
         columns[name] = np.full_like(columns[name], value)

@@ -63,7 +63,7 @@ async def test_reflection_is_for_readers_and_operators(
             assert error.value.code() is code
 
 
-async def test_a_method_that_does_not_exist_is_unimplemented_and_no_refusal(
+async def test_a_method_that_does_not_exist_is_unimplemented_and_not_a_refusal(
     material: Material, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = SecurityConfig(ca=material.ca)

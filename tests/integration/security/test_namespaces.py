@@ -101,7 +101,7 @@ async def test_each_team_sees_its_own_tasks_and_the_fleet_s_operator_all(as_: An
         assert await reason(call) == ""
 
 
-async def test_a_hidden_task_is_refused_in_the_words_of_one_that_is_not_there(as_: Any) -> None:
+async def test_a_hidden_task_is_refused_in_the_same_words_as_a_missing_one(as_: Any) -> None:
     ada, bob = await as_("ada"), await as_("bob")
     await submit(ada, "hidden")
     details = []
@@ -112,7 +112,7 @@ async def test_a_hidden_task_is_refused_in_the_words_of_one_that_is_not_there(as
     assert details[0] == details[1]
 
 
-async def test_an_id_of_somebody_else_s_task_is_refused_and_the_own_one_may_be_sent_again(as_: Any) -> None:
+async def test_somebody_else_s_task_id_is_refused_and_one_s_own_may_be_resubmitted(as_: Any) -> None:
     ada, bob = await as_("ada"), await as_("bob")
     await submit(ada, "taken")
     tasks = [task_pb2.TaskSpec(task_id=name, kind="noop") for name in ("fresh", "taken")]
@@ -192,7 +192,7 @@ async def test_a_task_cannot_wait_for_another_team_s(as_: Any) -> None:
     assert await listed(bob) == set()
 
 
-async def test_what_concerns_the_whole_fleet_is_not_for_a_namespace(as_: Any) -> None:
+async def test_calls_that_concern_the_whole_fleet_are_refused_to_a_namespace(as_: Any) -> None:
     ada = await as_("ada")
     for call in (
         ada.ListActors(pb.ListActorsRequest(), timeout=SECONDS),
@@ -207,7 +207,7 @@ async def test_what_concerns_the_whole_fleet_is_not_for_a_namespace(as_: Any) ->
 
 
 @pytest.mark.parametrize("kind", ["rollout", "evaluate", "federated_fit", "federated_evaluate", "mapek_execute"])
-async def test_what_the_learner_and_loops_ask_of_nodes_no_team_asks(as_: Any, kind: str) -> None:
+async def test_tasks_of_the_learner_and_of_loops_are_refused_to_a_team(as_: Any, kind: str) -> None:
     """Such a task spends a node's privacy, changes its next update, or has it import an environment."""
     team, fleet = await as_("ada"), await as_("root")
     request = pb.SubmitTasksRequest(tasks=[task_pb2.TaskSpec(task_id="own", kind=kind)])

@@ -86,7 +86,7 @@ async def submitted(channel: Any, *names: str, submitter: str = "") -> str:
     return await reason(stub.SubmitTasks(pb.SubmitTasksRequest(tasks=tasks), timeout=SECONDS))
 
 
-async def test_a_namespace_shares_its_tasks_whoever_submits_under_whatever_name(tmp_path: Path) -> None:
+async def test_the_task_limit_of_a_namespace_covers_all_its_submitter_names(tmp_path: Path) -> None:
     async with scheduler(tmp_path, tasks=2) as as_:
         ada, amy, bob, root = await as_("ada"), await as_("amy"), await as_("bob"), await as_("root")
         assert await submitted(ada, "a1", submitter="x") == ""
@@ -154,7 +154,7 @@ async def test_a_team_s_operator_cannot_fill_the_memory_with_a_request_of_empty_
         assert await reason(root.unary_unary(SUBMIT)(empty, timeout=SECONDS)) == "TOO_MANY_TASKS"
 
 
-async def test_nor_with_a_message_of_a_stream(tmp_path: Path) -> None:
+async def test_a_team_s_operator_cannot_fill_the_memory_with_a_message_of_a_stream(tmp_path: Path) -> None:
     async with scheduler(tmp_path) as as_:
         stream: Any = (await as_("ada")).stream_stream("/parlmesh.v1.SchedulerService/SubmitTaskStream")(
             timeout=SECONDS

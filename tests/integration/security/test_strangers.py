@@ -147,7 +147,7 @@ async def test_a_server_that_strangers_reach_lets_a_stream_send_little_unasked(t
     assert told[MAX_CONCURRENT_STREAMS] == 1024
 
 
-def test_whom_a_server_asks_for_a_certificate_in_the_handshake_is_no_stranger() -> None:
+def test_a_client_with_a_certificate_from_the_handshake_is_not_a_stranger() -> None:
     files: dict[str, Any] = {"ca": Path("ca"), "certificate": Path("certificate"), "key": Path("key")}
     assert SecurityConfig(**files).answers_strangers
     assert not SecurityConfig(**files, require_client_certificate=True).answers_strangers
@@ -189,7 +189,7 @@ async def test_header_fields_of_one_byte_each_cost_little_memory_even_while_the_
     assert len(guarded.process.lines) <= 200, guarded.process.lines[-3:]
 
 
-async def test_large_calls_of_a_reader_that_are_no_messages_are_not_kept(guarded: Guarded, tmp_path: Path) -> None:
+async def test_large_malformed_calls_of_a_reader_are_not_kept(guarded: Guarded, tmp_path: Path) -> None:
     token, _ = write_token(tmp_path, "eve", Role.READER, force=False)
     reader = SecurityConfig(token_file=token)
     before = guarded.peak()

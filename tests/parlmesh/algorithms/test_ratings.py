@@ -21,7 +21,7 @@ def test_ratings_add_up_over_players_that_never_met():
     assert found[3].error > found[2].error
 
 
-def test_who_never_lost_has_a_finite_rating_and_draws_pull_together():
+def test_an_unbeaten_player_has_a_finite_rating_and_draws_pull_ratings_together():
     won = ratings({(1, 2): (0, 0, 20)})[2]
     drawn = ratings({(1, 2): (0, 20, 0)})[2]
     assert np.isfinite(won.elo)

@@ -71,7 +71,7 @@ def test_the_file_of_a_removed_blob_is_written_again(stock: Stock, writer: BlobF
     assert len(files) == 1
 
 
-def test_an_array_that_somebody_holds_stays_what_it_is_whatever_is_written_after(
+def test_an_array_in_use_stays_the_same_whatever_is_written_later(
     stock: Stock, writer: BlobFolder, tmp_path: Path
 ) -> None:
     name = written(writer, 1)
@@ -88,7 +88,7 @@ def test_an_array_that_somebody_holds_stays_what_it_is_whatever_is_written_after
     assert file in seen, "nobody looks any more"
 
 
-def test_a_forked_process_goes_on_seeing_what_its_parent_let_go(
+def test_a_forked_process_keeps_seeing_what_its_parent_released(
     stock: Stock, writer: BlobFolder, tmp_path: Path
 ) -> None:
     name = written(writer, 1)
@@ -134,7 +134,7 @@ def test_a_process_that_is_forked_while_a_file_is_written_again_keeps_no_lock_on
 
 
 @pytest.mark.parametrize(("held", "wanted"), [(SIZE, SIZE - 5), (2 * SIZE, SIZE), (SIZE, SIZE)])
-def test_a_spare_gets_the_very_size_of_the_blob(stock: Stock, writer: BlobFolder, held: int, wanted: int) -> None:
+def test_a_spare_gets_the_exact_size_of_the_blob(stock: Stock, writer: BlobFolder, held: int, wanted: int) -> None:
     first = written(writer, 1, held)
     file = inode(writer, first)
     given_up(stock, writer, first)
@@ -144,7 +144,7 @@ def test_a_spare_gets_the_very_size_of_the_blob(stock: Stock, writer: BlobFolder
 
 
 @pytest.mark.parametrize("held", [SIZE - 1, 2 * SIZE + 1])
-def test_a_spare_that_is_too_small_or_much_too_large_is_left(stock: Stock, writer: BlobFolder, held: int) -> None:
+def test_a_spare_that_is_too_small_or_much_too_large_is_left_alone(stock: Stock, writer: BlobFolder, held: int) -> None:
     first = written(writer, 1, held)
     file = inode(writer, first)
     given_up(stock, writer, first)
@@ -183,7 +183,7 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_an_array_that_is_held_costs_one_descriptor_and_a_file_that_is_only_mapped_none(
+def test_a_held_array_costs_one_descriptor_and_a_file_that_is_only_mapped_none(
     stock: Stock, writer: BlobFolder, tmp_path: Path
 ) -> None:
     reader, before = BlobFolder(tmp_path), descriptors()
@@ -211,7 +211,7 @@ def test_two_fleets_with_400_arrays_each_leave_descriptors_for_others(tmp_path: 
     assert not any(array.flags.writeable for _, array in held)
 
 
-def test_whoever_has_no_descriptor_left_is_told_so_and_not_that_the_array_is_gone(
+def test_lack_of_descriptors_is_reported_and_not_that_the_array_is_gone(
     writer: BlobFolder, few_descriptors: None
 ) -> None:
     name, taken = written(writer, 1), []
@@ -230,7 +230,7 @@ def test_whoever_has_no_descriptor_left_is_told_so_and_not_that_the_array_is_gon
 
 
 @pytest.mark.parametrize("held_meanwhile", [True, False])
-def test_without_spares_a_removed_blob_leaves_memory_as_soon_as_nobody_looks_at_it(
+def test_without_spares_a_removed_blob_leaves_memory_as_soon_as_nobody_reads_it(
     tmp_path: Path, held_meanwhile: bool
 ) -> None:
     none = Stock(tmp_path, seconds=60.0, clock=time.monotonic)
@@ -252,7 +252,7 @@ def test_without_spares_a_removed_blob_leaves_memory_as_soon_as_nobody_looks_at_
     os.close(descriptor)
 
 
-def test_what_is_full_of_spares_that_do_not_fit_has_room(
+def test_a_folder_full_of_unsuitable_spares_still_has_room(
     stock: Stock, writer: BlobFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given_up(stock, writer, written(writer, 1, 4 * SIZE))
@@ -267,7 +267,7 @@ def test_what_is_full_of_spares_that_do_not_fit_has_room(
     assert np.array_equal(writer.read(written(writer, 2), SIZE), content(2))
 
 
-def test_a_file_that_is_being_written_is_known_from_what_a_killed_writer_left(
+def test_a_file_being_written_is_distinguished_from_what_a_killed_writer_left(
     writer: BlobFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write, left = os.write, list[bool]()
@@ -295,7 +295,7 @@ def test_a_thousand_arrays_that_are_held_leave_descriptors_for_others(tmp_path: 
     assert len(os.listdir("/proc/self/fd")) - before < 100
 
 
-def test_what_is_copied_for_want_of_descriptors_needs_no_file(
+def test_an_array_copied_for_lack_of_descriptors_needs_no_file(
     stock: Stock, writer: BlobFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folder_module, "most_held", lambda: 0)
@@ -362,7 +362,7 @@ print(json.dumps(counts))
 """
 
 
-def test_a_reader_that_races_those_who_write_gets_the_right_bytes_or_none(
+def test_a_reader_that_races_writers_gets_the_right_bytes_or_none(
     stock: Stock, writer: BlobFolder, tmp_path: Path
 ) -> None:
     size = 512 << 10
@@ -384,7 +384,7 @@ def test_a_reader_that_races_those_who_write_gets_the_right_bytes_or_none(
     assert all(count["read"] > 10 for count in counts)
 
 
-def test_a_name_that_moves_on_between_its_opening_and_its_lock_is_gone_or_right(
+def test_a_file_renamed_between_opening_and_locking_is_gone_or_right(
     stock: Stock, writer: BlobFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, reader = written(writer, 1), BlobFolder(tmp_path)

@@ -52,7 +52,7 @@ def test_it_never_holds_more_bytes_or_files_than_it_may(
     assert len(spares(tmp_path)) == 2
 
 
-def test_what_is_too_small_or_larger_than_all_of_it_is_not_kept(stock: Stock, tmp_path: Path) -> None:
+def test_files_too_small_or_larger_than_the_stock_are_not_kept(stock: Stock, tmp_path: Path) -> None:
     removed(stock, tmp_path, 1, size=4096)
     removed(stock, tmp_path, 2, size=4 * SIZE + 1)
     assert (spares(tmp_path), stock.bytes) == ([], 0)
@@ -69,7 +69,7 @@ def test_what_writers_took_is_not_counted(stock: Stock, tmp_path: Path) -> None:
     assert stock.bytes == 3 * SIZE
 
 
-def test_what_nobody_takes_goes_after_a_while(stock: Stock, clock: HandClock, tmp_path: Path) -> None:
+def test_spares_that_nobody_takes_are_removed_after_a_while(stock: Stock, clock: HandClock, tmp_path: Path) -> None:
     removed(stock, tmp_path, 1)
     clock.advance(50)
     removed(stock, tmp_path, 2)
@@ -90,7 +90,7 @@ def test_memory_is_given_back_although_a_process_has_the_file_mapped(stock: Stoc
     os.close(descriptor)
 
 
-def test_what_somebody_looks_at_goes_without_a_change(stock: Stock, tmp_path: Path) -> None:
+def test_a_file_in_use_is_removed_unchanged(stock: Stock, tmp_path: Path) -> None:
     data = np.full(SIZE, 1, np.uint8).data
     name, folder = name_of("c", "1", data), BlobFolder(tmp_path)
     folder.write(name, data)
@@ -101,7 +101,7 @@ def test_what_somebody_looks_at_goes_without_a_change(stock: Stock, tmp_path: Pa
     assert array.tobytes() == bytes(data)
 
 
-def test_it_is_emptied_at_its_end_and_at_its_beginning(stock: Stock, tmp_path: Path, clock: HandClock) -> None:
+def test_the_stock_is_emptied_when_it_opens_and_closes(stock: Stock, tmp_path: Path, clock: HandClock) -> None:
     removed(stock, tmp_path, 1)
     again = Stock(tmp_path, seconds=1.0, clock=clock)
     again.open(SIZE)
@@ -111,7 +111,7 @@ def test_it_is_emptied_at_its_end_and_at_its_beginning(stock: Stock, tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_one_nothing_is_kept(tmp_path: Path, clock: HandClock) -> None:
+def test_without_a_stock_nothing_is_kept(tmp_path: Path, clock: HandClock) -> None:
     none = Stock(tmp_path, seconds=1.0, clock=clock)
     none.open(0)
     removed(none, tmp_path, 1)

@@ -102,7 +102,7 @@ def test_listing_follows_pages_up_to_the_limit(scheduler: str) -> None:
         (("actors", "pause", "nobody"), NotFound),
     ],
 )
-def test_what_the_scheduler_refuses_comes_out_as_its_own_sentence(
+def test_a_refusal_of_the_scheduler_is_printed_in_its_own_words(
     scheduler: str, arguments: tuple[str, ...], error: type[Exception]
 ) -> None:
     result = parlmesh(*arguments, "--scheduler", scheduler)
@@ -182,7 +182,7 @@ def test_a_run_that_cannot_work_is_refused_by_name(learner: str, assignment: str
     assert sentence in str(result.exception)
 
 
-def test_a_scheduler_is_not_taken_for_a_learner(scheduler: str) -> None:
+def test_a_scheduler_is_not_mistaken_for_a_learner(scheduler: str) -> None:
     result = parlmesh("train", "pause", "--learner", scheduler)
     assert f"the server at {scheduler} is not a learner" in str(result.exception)
 
@@ -249,7 +249,7 @@ def test_json_of_a_status_says_what_each_object_is(scheduler: str, learner: str)
     assert {each["type"] for each in found} == {"training", "statistics", "actor"}
 
 
-def test_a_reason_of_the_server_is_not_taken_for_silence() -> None:
+def test_a_reason_of_the_server_is_not_mistaken_for_silence() -> None:
     class Full:
         """A scheduler whose disk is full."""
 
@@ -279,7 +279,7 @@ def test_a_reason_of_the_server_is_not_taken_for_silence() -> None:
     assert str(result.exception) == "the journal cannot be written: No space left on device"
 
 
-def test_a_wrong_authority_is_named_and_not_taken_for_silence(tmp_path: Path) -> None:
+def test_a_wrong_authority_is_named_and_not_mistaken_for_silence(tmp_path: Path) -> None:
     output("certs", "ca", "--folder", str(tmp_path / "ours"))
     output("certs", "ca", "--folder", str(tmp_path / "theirs"))
     output("certs", "server", "scheduler", "--folder", str(tmp_path / "ours"))
@@ -300,7 +300,7 @@ def test_a_wrong_authority_is_named_and_not_taken_for_silence(tmp_path: Path) ->
     assert exit_code(result.exception) == 4
 
 
-def test_a_certificate_for_another_name_is_named_and_not_taken_for_silence(tmp_path: Path) -> None:
+def test_a_certificate_for_another_name_is_named_and_not_mistaken_for_silence(tmp_path: Path) -> None:
     output("certs", "ca", "--folder", str(tmp_path))
     output("certs", "server", "scheduler", "--folder", str(tmp_path), "--dns", "elsewhere.example")
     files: dict[str, Any] = {"certificate": tmp_path / "scheduler.crt", "key": tmp_path / "scheduler.key"}
@@ -334,7 +334,7 @@ def test_a_wait_ends_at_its_deadline_and_names_what_has_not_ended(scheduler: str
     output("tasks", "cancel", "stuck", "--scheduler", scheduler)
 
 
-def test_who_waits_for_tasks_goes_on_waiting_when_the_scheduler_is_killed_and_comes_back(tmp_path: Path) -> None:
+def test_waiting_for_tasks_survives_a_killed_scheduler_that_comes_back(tmp_path: Path) -> None:
     port = free_port()
     settings = (f"listen.port={port}", "metrics.port=null", f"store.path={tmp_path / 's.sqlite'}")
     arguments = [part for each in settings for part in ("--set", each)]
@@ -359,7 +359,7 @@ def test_who_waits_for_tasks_goes_on_waiting_when_the_scheduler_is_killed_and_co
             assert json.loads(told)["state"] == "TASK_STATE_SUCCEEDED"
 
 
-async def test_status_at_a_scheduler_that_stands_by_says_so() -> None:
+async def test_status_of_a_standby_scheduler_says_so() -> None:
     class StandsBy(FakeTasks):
         async def GetStatistics(self, request: Any, context: Any) -> Any:
             raise Unavailable("this scheduler stands by and nobody leads yet", reason="NOT_LEADER", leader="")

@@ -15,12 +15,12 @@ LIVE = {"dashboard", "play", "usi"}
 LINES = [line for lines in EXAMPLES.values() for line in lines]
 
 
-def test_no_example_is_of_a_command_that_is_gone() -> None:
+def test_no_example_uses_a_removed_command() -> None:
     assert sorted(EXAMPLES.keys() - set(COMMANDS)) == []
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_an_example_is_taken_as_it_stands(line: str) -> None:
+def test_an_example_is_accepted_as_it_stands(line: str) -> None:
     """Parsed by the command itself, without being run."""
     program, *words = shlex.split(line)
     assert program == "parlmesh"

@@ -75,7 +75,9 @@ def test_every_command_has_help(command: str, parlmesh: Command) -> None:
         (["actors", "drain", "x"], "scheduler"),
     ],
 )
-def test_nobody_at_the_address_is_said_in_one_sentence(arguments: list[str], service: str, parlmesh: Command) -> None:
+def test_an_address_without_a_server_is_reported_in_one_sentence(
+    arguments: list[str], service: str, parlmesh: Command
+) -> None:
     address = f"127.0.0.1:{free_port()}"
     ended = parlmesh(*arguments, f"--{service}", address)
     assert ended.returncode == 1
@@ -124,7 +126,7 @@ def hang_up(server: socket.socket) -> None:
         (["up", "--resume", "nothing"], "no run at runs/nothing or nothing"),
     ],
 )
-def test_bad_input_is_said_in_one_sentence(
+def test_bad_input_is_reported_in_one_sentence(
     arguments: list[str], sentence: str, parlmesh: Command, tmp_path: Path
 ) -> None:
     ended = parlmesh(*arguments)
@@ -145,7 +147,7 @@ def test_status_with_nobody_at_either_address_says_so_once(parlmesh: Command) ->
 
 
 @pytest.mark.parametrize("mode", [(), ("--serial",)])
-def test_a_folder_that_cannot_be_written_is_one_sentence(
+def test_a_folder_that_cannot_be_written_gives_one_sentence(
     mode: tuple[str, ...], parlmesh: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
@@ -154,7 +156,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(
     assert ended.stderr == f"parlmesh: {tmp_path / 'file' / 'one'}: Not a directory\n"
 
 
-def test_whoever_stops_reading_gets_no_traceback(tmp_path: Path) -> None:
+def test_a_reader_that_stops_reading_gets_no_traceback(tmp_path: Path) -> None:
     command = f"{sys.executable} -m parlmesh.cli up --print-config | true; echo ${{PIPESTATUS[0]}}"
     environment = {"PYTHONPATH": str(Path.cwd()), "PATH": "/usr/bin:/bin", "COLUMNS": "120"}
     ended = subprocess.run(
@@ -172,7 +174,7 @@ def test_an_unknown_key_of_up_is_refused_by_name_with_exit_code_2(tmp_path: Path
     assert 'unknown key "trainig" (did you mean "training"?)' in ended.stderr
 
 
-def test_a_preset_is_taken_by_its_name_from_any_folder(parlmesh: Command) -> None:
+def test_a_preset_is_found_by_its_name_from_any_folder(parlmesh: Command) -> None:
     ended = parlmesh("up", "--print-config", "--config", "ppo-acrobot")
     assert ended.returncode == 0
     assert "id: Acrobot-v1" in ended.stdout

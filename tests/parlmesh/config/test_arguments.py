@@ -89,7 +89,7 @@ def test_version_names_the_program(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("parlmesh-learner ")
 
 
-def test_services_read_their_settings_before_numpy_is_there_to_take_every_core() -> None:
+def test_services_read_their_settings_before_numpy_can_take_every_core() -> None:
     code = (
         "import sys, scheduler.__main__, learner.__main__, actor.__main__\n"
         "heavy = {'grpc', 'google', 'cryptography', 'numpy', 'torch', 'gymnasium'}\n"

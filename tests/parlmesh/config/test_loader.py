@@ -71,7 +71,7 @@ def complaint_about(tmp_path: Path, text: str) -> str:
     return error.value.message
 
 
-def test_nothing_given_is_the_defaults() -> None:
+def test_no_settings_give_the_defaults() -> None:
     assert loaded() == Fleet()
 
 
@@ -159,7 +159,7 @@ def test_a_check_of_the_model_speaks_for_itself() -> None:
     )
 
 
-def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+def test_all_errors_are_reported_at_once(tmp_path: Path) -> None:
     text = "training: {seed: -1, rate: 0}\nlog: {level: loud}"
     assert complaint_about(tmp_path, text) == (
         'log.level must be one of debug, info, warning, error, got "loud"; '

@@ -21,7 +21,7 @@ def test_a_variable_that_nobody_reads_is_named(name: str, hint: str) -> None:
     assert sentence.startswith(f"environment variable {name} is not read by any process; {hint}")
 
 
-def test_variables_of_the_fleet_are_no_strays() -> None:
+def test_variables_of_the_fleet_are_not_strays() -> None:
     known = ("ACTOR__SLOTS", "SCHEDULER__LISTEN__PORT", "LEARNER__RUN_DIR", "UP__ACTORS", "MINE__A", "TOKEN_FILE", "CA")
     assert stray_variables({f"PARLMESH_{name}": "1" for name in known}, "PARLMESH_MINE") == []
 

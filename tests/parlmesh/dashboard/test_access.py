@@ -108,7 +108,7 @@ def test_nobody_ends_another_s_sessions_by_opening_many(tmp_path: Path) -> None:
     assert access.visitor({COOKIE: of_bob[0]}) is None
 
 
-def test_a_form_of_another_site_or_session_is_not_ours(tmp_path: Path) -> None:
+def test_a_form_of_another_site_or_session_is_refused(tmp_path: Path) -> None:
     token = token_of(tmp_path, "ada", Role.OPERATOR)
     access = Access(DashboardConfig(tokens=tmp_path / "tokens.yaml"))
     mine, other = (access.visitor({COOKIE: access.log_in(token)}) for _ in range(2))

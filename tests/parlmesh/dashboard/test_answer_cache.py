@@ -75,7 +75,7 @@ async def test_what_is_kept_is_bounded() -> None:
     assert len(answers._answers) == MOST_ANSWERS
 
 
-async def test_what_takes_long_to_find_is_asked_for_less_often() -> None:
+async def test_slow_answers_are_asked_for_less_often() -> None:
     now = 0.0
     asked = 0
 

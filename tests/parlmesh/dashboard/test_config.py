@@ -17,12 +17,12 @@ from parlmesh.dashboard.config import DashboardConfig
         ({"prefix": "/a b"}, "prefix"),
     ],
 )
-def test_what_would_be_less_safe_than_it_looks_is_refused(settings: dict[str, Any], sentence: str) -> None:
+def test_settings_less_safe_than_they_look_are_refused(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValidationError, match=sentence):
         DashboardConfig(**settings)
 
 
-def test_beyond_this_machine_it_takes_a_login_and_tls() -> None:
+def test_other_machines_need_a_login_and_tls() -> None:
     tokens: dict[str, Any] = {"host": "0.0.0.0", "tokens": Path("t")}
     assert DashboardConfig(**tokens, certificate=Path("c"), key=Path("k")).host == "0.0.0.0"
     assert DashboardConfig(**tokens, behind_proxy=True).behind_proxy

@@ -11,6 +11,6 @@ print(os.getpriority(os.PRIO_PROCESS, 0))
 """
 
 
-def test_who_only_looks_gives_way_to_those_who_work() -> None:
+def test_the_page_gives_way_to_processes_that_work() -> None:
     found = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=60)
     assert int(found.stdout) == max(10, os.getpriority(os.PRIO_PROCESS, 0))

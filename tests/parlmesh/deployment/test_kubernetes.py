@@ -104,7 +104,7 @@ def test_helm_and_kustomize_render_to_the_same_objects(
 
 
 @pytest.mark.parametrize("value", ["actors=0", "imagee=x", "learnerMemory=much"])
-def test_helm_refuses_values_that_cannot_be(value: str, tool: Callable[[str], Run], tmp_path: Path) -> None:
+def test_helm_refuses_impossible_values(value: str, tool: Callable[[str], Run], tmp_path: Path) -> None:
     helm = tool("helm")
     chart = rendered(DeploySettings(), tmp_path) / "helm/parlmesh"
     answer = helm("template", "parlmesh", chart, "--set", value)

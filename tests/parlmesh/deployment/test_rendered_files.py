@@ -76,7 +76,7 @@ def test_render_fills_in_what_it_is_told_and_makes_certificates(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("assignment", "sentence"), [("actors=0", "actors"), ("name=North", "name"), ("imagee=x", "image")]
 )
-def test_a_setting_that_cannot_be_is_refused_by_its_name(assignment: str, sentence: str, tmp_path: Path) -> None:
+def test_an_impossible_setting_is_refused_by_name(assignment: str, sentence: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     result = CliRunner().invoke(app, ["deploy", "render", "all", "--out", str(out), "--set", assignment])
     assert result.exit_code != 0

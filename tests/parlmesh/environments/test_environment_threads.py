@@ -136,7 +136,7 @@ def test_an_error_in_a_step_reaches_the_caller_with_its_place(threads: int) -> N
     envs.close()
 
 
-def test_what_rests_is_not_stepped() -> None:
+def test_resting_environments_are_not_stepped() -> None:
     envs = environments(4, threads=2)
     envs.reset(0)
     envs.rest(np.array([False, True, False, True]))

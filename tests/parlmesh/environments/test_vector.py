@@ -145,7 +145,7 @@ def test_a_repeated_action_earns_all_its_rewards_and_a_clip_counts_from_where_it
         envs.close()
 
 
-def test_wrappers_are_applied_the_innermost_first():
+def test_wrappers_are_applied_innermost_first():
     wrappers = {"TimeLimit": {"max_episode_steps": 3}, "TimeAwareObservation": {}}
     envs = Environments({"id": "CartPole-v1", "wrappers": wrappers}, 2)
     assert envs.spec.observation_shape == (5,)
@@ -204,7 +204,7 @@ def test_what_is_not_observed_is_hidden():
 
 
 @pytest.mark.parametrize("observed", [[], [4], [-1], [0, 0]])
-def test_positions_that_are_not_there_are_refused_by_name(observed):
+def test_missing_positions_are_refused_by_name(observed):
     with pytest.raises(InvalidInput, match=r"observed must name different positions from 0 to 3, got"):
         Environments({"id": "CartPole-v1", "observed": observed}, 1)
 

@@ -45,7 +45,7 @@ def test_equal_weights_give_the_arithmetic_mean(seed, nodes):
 
 
 @given(seeds, st.integers(1, 9))
-def test_samples_weigh(seed, nodes):
+def test_updates_are_weighted_by_samples(seed, nodes):
     by_node, rng = rows(seed, nodes), np.random.default_rng(seed)
     weights = {node: float(rng.integers(1, 1000)) for node in by_node}
     total = sum(weights.values())
@@ -133,7 +133,7 @@ def test_adaptive_servers_follow_their_formulas_over_rounds():
             np.testing.assert_allclose(step.step(joint, moments), 0.1 * mean / (np.sqrt(square) + 1e-3), rtol=1e-4)
 
 
-def test_momentum_gathers():
+def test_momentum_accumulates():
     step = fedavgm(1.0, momentum=0.5)
     moments = step.initial(1)
     moved = [float(step.step(np.array([1.0]), moments)[0]) for _ in range(3)]

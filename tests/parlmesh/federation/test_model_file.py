@@ -24,7 +24,7 @@ def file_of(header):
         json.dumps({"__metadata__": {"schema": "[5]"}}).encode(),
     ],
 )
-def test_a_header_that_is_none_is_refused_however_deep_it_is(header):
+def test_an_invalid_header_is_refused_however_deep_it_is(header):
     with pytest.raises(InvalidInput, match="cannot be read"):
         read_model(file_of(header))
 

@@ -19,7 +19,7 @@ def specs(**changes):
     return [TensorSpec(*spec) for spec in found.values() if spec is not None]
 
 
-def test_only_floats_without_another_rule_are_joined():
+def test_only_floats_without_another_rule_are_aggregated():
     assert [tensor.name for tensor in SCHEMA.joined] == ["bias", "weight"]
     assert SCHEMA.size == 15
     assert {tensor.name: tensor.rule for tensor in SCHEMA.tensors} == {
@@ -32,7 +32,7 @@ def test_only_floats_without_another_rule_are_joined():
     assert ModelSchema.from_list(SCHEMA.to_list()).digest == SCHEMA.digest
 
 
-def test_the_vector_holds_the_joined_tensors_in_the_order_of_their_names():
+def test_the_vector_holds_the_aggregated_tensors_in_the_order_of_their_names():
     vector = SCHEMA.flatten(MODEL)
     assert vector.tolist() == [1.0, 1.0, 1.0, *range(12)]
     moved = {**MODEL, "weight": MODEL["weight"] + 2, "steps": np.array(9), "statistics": np.ones(4)}

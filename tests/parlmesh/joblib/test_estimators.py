@@ -77,7 +77,7 @@ def test_a_scorer_scores_there_as_it_does_here(scorer: Any) -> None:
     ],
     ids=["fitted", "own metric", "complex", "generator", "forged"],
 )
-def test_what_cannot_be_sent_is_refused_by_its_place(value: Any, sentence: str) -> None:
+def test_a_value_that_cannot_be_sent_is_refused_with_its_place(value: Any, sentence: str) -> None:
     with pytest.raises(InvalidInput, match=rf"^value.*{sentence}"):
         packed(value, lambda array: array, "value")
 

@@ -91,7 +91,7 @@ def test_a_serial_run_needs_no_port_of_scheduler_and_actors() -> None:
 
 
 @pytest.mark.parametrize("run_id", ["../up", "a/b", ".hidden", "with space"])
-def test_a_run_id_that_is_no_plain_name_is_refused(run_id: str) -> None:
+def test_a_run_id_that_is_not_a_plain_name_is_refused(run_id: str) -> None:
     with pytest.raises(ConfigError, match="run_id must match"):
         config(f"run_id={run_id}")
 

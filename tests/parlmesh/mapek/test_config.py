@@ -12,7 +12,7 @@ from parlmesh.mapek.defaults import DEFAULTS
 CPU = "thresholds: [{metric: cpu, above: 80}]\nactions: {mend: {kind: dry_run}}\n"
 
 
-def test_the_defaults_are_no_nonsense() -> None:
+def test_the_defaults_are_valid() -> None:
     assert load(MapekConfig, file=DEFAULTS, prefix="X").rules
 
 
@@ -39,7 +39,7 @@ def test_the_defaults_are_no_nonsense() -> None:
         ("a: [", "line"),
     ],
 )
-def test_nonsense_is_named(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_settings_are_named(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "loop.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:
@@ -47,7 +47,7 @@ def test_nonsense_is_named(tmp_path: Path, text: str, said: str) -> None:
     assert said in caught.value.message
 
 
-def test_rules_for_what_ones_own_analysis_tells_are_ones_own_affair() -> None:
+def test_rules_for_symptoms_of_a_custom_analysis_are_allowed() -> None:
     MapekConfig.model_validate(
         {
             "kinds": {"analyse": "mine"},

@@ -54,7 +54,7 @@ def state_of(decision: str) -> DeedState | None:
     return found.state if found else None
 
 
-async def test_what_is_confirmed_stands_and_what_is_not_is_taken_back(notes, handler, clock) -> None:
+async def test_confirmed_actions_stand_and_others_are_undone(notes, handler, clock) -> None:
     assert (await run(handler, "a", confirm_seconds=60))["unconfirmed_seconds"] == 60
     assert (await run(handler, "a", confirm=True))["done"] is True
     assert (await run(handler, "b", confirm_seconds=60, parameters={"target": "other"}))["done"] is True
@@ -85,7 +85,7 @@ async def test_a_dry_run_of_what_could_not_be_done_here_fails_as_it_would(handle
     assert (await run(handler, "b", action="dry_run", parameters=ready))["done"] is True
 
 
-async def test_as_long_as_the_actor_lives_somebody_looks(notes) -> None:
+async def test_deeds_are_checked_as_long_as_the_actor_lives(notes) -> None:
     handler = Execute()
     attending = asyncio.create_task(handler.attend("n"))
     try:
@@ -99,7 +99,7 @@ async def test_as_long_as_the_actor_lives_somebody_looks(notes) -> None:
     assert notes() == ["did-t", "undid-t"]
 
 
-async def test_the_node_is_its_loops_until_what_it_did_is_confirmed_or_taken_back(notes, handler, clock) -> None:
+async def test_a_node_belongs_to_its_loop_until_the_action_is_confirmed_or_undone(notes, handler, clock) -> None:
     await run(handler, "a", confirm_seconds=30)
     clock.advance(20)
     assert "loop one holds the node's lease for another 15 s" in (await run(handler, "b", loop="two"))["refused"]
@@ -108,7 +108,7 @@ async def test_the_node_is_its_loops_until_what_it_did_is_confirmed_or_taken_bac
     assert (await run(handler, "b", loop="two"))["done"] is True
 
 
-async def test_what_is_overdue_is_taken_back_before_another_loop_acts(notes, handler, clock) -> None:
+async def test_overdue_actions_are_undone_before_another_loop_acts(notes, handler, clock) -> None:
     await run(handler, "a", confirm_seconds=30)
     clock.advance(35)
     await run(handler, "b", loop="two")
@@ -152,7 +152,7 @@ asyncio.run(main())
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("step", ["before", "first", "last", "undo"])
-async def test_a_kill_at_any_step_of_an_action_is_taken_back_by_the_next_actor(notes, step: str) -> None:
+async def test_an_action_killed_at_any_step_is_undone_by_the_next_actor(notes, step: str) -> None:
     asks = [asked("a", parameters={"dies": step}, confirm_seconds=60)]
     if step == "undo":
         asks.append(asked("a", undo=True))

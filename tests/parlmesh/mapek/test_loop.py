@@ -170,7 +170,7 @@ async def test_a_dry_run_touches_nothing_and_does_not_count_as_a_success(mesh, l
     assert knowledge.what_worked() == []
 
 
-async def test_what_the_operator_of_a_node_does_not_allow_is_not_done(mesh, loop_of):
+async def test_actions_that_a_nodes_operator_does_not_allow_are_not_taken(mesh, loop_of):
     mesh.says(local_0_3={"cpu_percent": 95.0})
     actions = {"stop": {"kind": "restart_unit", "parameters": {"unit": "ssh.service"}}}
     loop = loop_of(actions=actions, rules=[{"symptom": "cpu_percent", "actions": ["stop"]}])

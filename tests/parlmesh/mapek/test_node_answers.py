@@ -16,7 +16,7 @@ JSON = st.recursive(
 )
 
 
-def test_what_is_no_number_is_missing():
+def test_a_value_that_is_not_a_number_is_missing():
     told = {"good": 1, "nan": float("nan"), "inf": float("-inf"), "text": "7", "yes": True, "none": None}
     metrics, missing = readings({"metrics": {**told, "whole": 10**400}, "missing": {"disk": "gone"}})
     assert metrics == {"good": 1.0}
@@ -34,7 +34,7 @@ def test_what_is_no_number_is_missing():
         {"metrics": {}, "missing": {str(number): "" for number in range(1001)}},
     ],
 )
-def test_what_says_nothing_is_unusable(answer):
+def test_an_answer_that_says_nothing_is_unusable(answer):
     with pytest.raises(Unusable):
         readings(answer)
 
@@ -53,19 +53,19 @@ def test_what_says_nothing_is_unusable(answer):
         {"command": "rm"},
     ],
 )
-def test_a_symptom_that_is_none_is_unusable(change):
+def test_an_invalid_symptom_is_unusable(change):
     assert symptoms({"symptoms": [GOOD]})[0].value == 95.0
     with pytest.raises(Unusable):
         symptoms({"symptoms": [GOOD | change]})
 
 
-def test_more_symptoms_than_anybody_has_are_unusable():
+def test_too_many_symptoms_are_unusable():
     with pytest.raises(Unusable):
         symptoms({"symptoms": [GOOD] * 101})
 
 
 @given(st.dictionaries(st.sampled_from(["metrics", "missing", "symptoms", "standing", "action"]), JSON))
-def test_nothing_but_unusable_is_ever_raised(answer):
+def test_only_unusable_is_ever_raised(answer):
     for read in (readings, symptoms):
         with suppress(Unusable):
             read(answer)

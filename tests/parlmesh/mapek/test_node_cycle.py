@@ -44,7 +44,7 @@ async def test_a_node_whose_answer_is_nonsense_spoils_no_other(notes, readings, 
     assert notes() == ["did-a"]
 
 
-async def test_a_number_that_is_none_is_no_success(notes, readings, fleet, tmp_path) -> None:
+async def test_a_value_that_is_not_a_number_is_not_a_success(notes, readings, fleet, tmp_path) -> None:
     readings.cpu["a"] = 95.0
     fleet.dies = lambda kind, parameters, when: bool(
         kind == "mapek_execute" and when == "after" and readings.cpu.update(a=float("nan"))
@@ -124,7 +124,7 @@ async def test_a_trained_policy_plans_within_the_rules(notes, readings, fleet, t
 
 
 @pytest.mark.parametrize("told", ["elsewhere", ["first"], None, 7])
-async def test_a_planner_that_names_what_the_rule_forbids_is_not_heard(notes, readings, fleet, tmp_path, told) -> None:
+async def test_a_planners_forbidden_choice_is_ignored(notes, readings, fleet, tmp_path, told) -> None:
     readings.cpu["a"] = 95.0
 
     async def plans(parameters: dict[str, Any], tensors: dict[str, Any], context: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ STEPS = {
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_a_loop_killed_at_any_step_takes_the_action_back_when_it_starts_again(
+async def test_a_loop_killed_at_any_step_undoes_the_action_when_it_starts_again(
     notes, readings, fleet, tmp_path, step
 ) -> None:
     wanted_kind, wanted_word, wanted_when = STEPS[step]
@@ -49,7 +49,7 @@ async def test_a_loop_killed_at_any_step_takes_the_action_back_when_it_starts_ag
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_killed_loops_quarantine_is_ended_and_nobody_elses(notes, readings, fleet, tmp_path, when) -> None:
+async def test_only_a_killed_loops_own_quarantine_is_ended(notes, readings, fleet, tmp_path, when) -> None:
     readings.cpu["a"] = 95.0
     fleet.dies = lambda kind, parameters, now: kind == "quarantine" and now == when
     settings: dict[str, Any] = {"action": {"kind": "quarantine", "parameters": {"reason": "hot"}, "verify": None}}
@@ -78,7 +78,7 @@ async def _started(fleet: LocalFleet, knowledge: Knowledge, settings: dict[str, 
     return decision
 
 
-async def test_an_answer_that_never_came_is_taken_back_as_soon_as_the_node_answers(
+async def test_an_action_without_an_answer_is_undone_as_soon_as_the_node_answers(
     notes, readings, fleet, tmp_path
 ) -> None:
     readings.cpu["a"] = 95.0
@@ -98,7 +98,7 @@ async def test_an_answer_that_never_came_is_taken_back_as_soon_as_the_node_answe
     assert notes()[:2] == ["did-a", "undid-a"]
 
 
-async def test_a_confirmation_without_an_answer_is_no_success(notes, readings, fleet, tmp_path) -> None:
+async def test_a_confirmation_without_an_answer_is_not_a_success(notes, readings, fleet, tmp_path) -> None:
     readings.cpu["a"] = 95.0
     fleet.lost = lambda kind, parameters: bool(parameters.get("confirm"))
     with Knowledge(tmp_path / "k.sqlite") as knowledge:
@@ -122,7 +122,9 @@ async def test_a_knowledge_belongs_to_one_process(fleet, tmp_path) -> None:
         local_loop(fleet, other)
 
 
-async def test_what_cannot_be_remembered_is_not_done_and_watching_goes_on(notes, readings, fleet, tmp_path) -> None:
+async def test_actions_that_cannot_be_recorded_are_not_taken_and_watching_continues(
+    notes, readings, fleet, tmp_path
+) -> None:
     readings.cpu["a"] = 95.0
     with Knowledge(tmp_path / "k.sqlite") as knowledge:
         loop = local_loop(fleet, knowledge)
@@ -138,9 +140,7 @@ async def test_what_cannot_be_remembered_is_not_done_and_watching_goes_on(notes,
         assert len(knowledge.decisions(10, held=False)) == 1
 
 
-async def test_a_disk_that_fails_during_an_action_takes_nothing_back_that_worked(
-    notes, readings, fleet, tmp_path
-) -> None:
+async def test_a_disk_that_fails_during_an_action_undoes_nothing_that_worked(notes, readings, fleet, tmp_path) -> None:
     readings.cpu["a"] = 95.0
     with Knowledge(tmp_path / "k.sqlite") as knowledge:
         loop = local_loop(fleet, knowledge)

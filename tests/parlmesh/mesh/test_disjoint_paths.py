@@ -63,7 +63,7 @@ def test_parallel_links_are_two_paths():
 
 
 @pytest.mark.parametrize(("ends", "paths"), [((0, 0), 1), ((0, 9), 1), ((0, 1), 0), ((0, 1), 17)])
-def test_what_can_be_no_path_is_refused(ends, paths):
+def test_an_impossible_path_is_refused(ends, paths):
     mesh = mesh_of("two", "ab", [Edge("a", "b", {})])
     with pytest.raises(InvalidInput, match="paths"):
         disjoint_paths(Graph.of(mesh, "hops"), ends[0], ends[1], paths)

@@ -30,7 +30,7 @@ def anew(graph, failing, nodes):
 
 @settings(max_examples=40, deadline=None)
 @given(drawn_meshes(most_nodes=9))
-def test_what_is_found_again_is_what_computing_anew_finds(mesh):
+def test_updated_distances_equal_recomputed_ones(mesh):
     graph = graph_of(mesh)
     failures = Failures(graph)
     before = failures.distance.copy()
@@ -45,7 +45,7 @@ def test_what_is_found_again_is_what_computing_anew_finds(mesh):
     assert np.array_equal(failures.distance, before)
 
 
-def test_all_pairs_of_failures_are_asked_or_a_drawn_share_of_them():
+def test_all_pairs_of_failures_are_evaluated_or_a_drawn_share_of_them():
     every, possible = scenarios_of(5, 2)
     assert (len(every), possible) == (10, 10)
     some, possible = scenarios_of(100, 2, most=50, seed=3)
@@ -84,6 +84,6 @@ def test_a_parallel_link_takes_over():
     assert found.worst_stretch.tolist() == [3.0, 1.0]
 
 
-def test_another_asker_leaves_the_first_alone():
+def test_a_second_caller_does_not_disturb_the_first():
     failures = Failures(Graph.of(generated_mesh(20), "etx"))
     assert failures.apart().distance is not failures.distance

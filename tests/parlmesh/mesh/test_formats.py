@@ -52,7 +52,7 @@ def links(mesh, fact):
 
 
 @pytest.mark.parametrize("text", [BATMAN_LINES, json.dumps(BATMAN_DOCUMENT)])
-def test_batman_adv_tells_255_by_tq_and_clients_are_no_nodes(tmp_path, text):
+def test_batman_adv_gives_255_by_tq_and_clients_are_not_nodes(tmp_path, text):
     mesh = read(tmp_path, "vis.json", text)
     assert links(mesh, "etx") == {("fe:01", "fe:02"): 1.0, ("fe:02", "fe:01"): 1.275}
     assert links(mesh, "tq")["fe:02", "fe:01"] == pytest.approx(200)
@@ -60,7 +60,7 @@ def test_batman_adv_tells_255_by_tq_and_clients_are_no_nodes(tmp_path, text):
 
 
 @pytest.mark.parametrize(("good", "bad", "broken"), [(1024, 2048, 1 << 22), (1.0, 2.0, 4096.0)])
-def test_olsrd_tells_1024ths_as_whole_numbers_and_etx_as_others(tmp_path, good, bad, broken):
+def test_olsrd_gives_1024ths_as_integers_and_etx_otherwise(tmp_path, good, bad, broken):
     rows = [("10.0.0.1", "10.0.0.2", good), ("10.0.0.2", "10.0.0.1", bad), ("10.0.0.1", "10.0.0.3", broken)]
     topology = [{"lastHopIP": one, "destinationIP": other, "tcEdgeCost": cost} for one, other, cost in rows]
     mesh = read(tmp_path, "olsr.json", json.dumps({"topology": topology}))
@@ -68,13 +68,13 @@ def test_olsrd_tells_1024ths_as_whole_numbers_and_etx_as_others(tmp_path, good, 
     assert mesh.nodes[-1] == "10.0.0.3"
 
 
-def test_olsrd_tells_it_as_a_table_too(tmp_path):
+def test_olsrd_also_gives_a_table(tmp_path):
     mesh = read(tmp_path, "txtinfo", OLSR_TEXT)
     assert links(mesh, "etx") == {("10.0.0.1", "10.0.0.2"): 1.0, ("10.0.0.2", "10.0.0.1"): 1.275}
     assert len(mesh.nodes) == 3
 
 
-def test_babeld_tells_its_neighbours_and_a_folder_has_all_nodes(tmp_path):
+def test_babeld_lists_its_neighbours_and_a_folder_has_all_nodes(tmp_path):
     folder = tmp_path / "babel"
     folder.mkdir()
     for name, text in NODE.items():
@@ -208,7 +208,7 @@ def test_sndlib_has_places_capacities_costs_and_demands(tmp_path, text):
 
 
 @pytest.mark.parametrize("cut", ["LINKS (\n  L1 ( A", "NODES (\n  A ( x y )\n)", "ROADS (\n a\n)", "NODES A"])
-def test_a_broken_sndlib_is_one_sentence(tmp_path, cut):
+def test_a_broken_sndlib_file_gives_one_sentence(tmp_path, cut):
     with pytest.raises(InvalidInput, match="SNDlib"):
         read(tmp_path, "broken.txt", f"?SNDlib native format; type: network; version: 1.0\n{cut}")
 
@@ -228,12 +228,12 @@ def test_a_broken_sndlib_is_one_sentence(tmp_path, cut):
         ("Table: Topology\nx\n", "is not GML"),
     ],
 )
-def test_what_is_no_mesh_is_one_sentence(tmp_path, text, said):
+def test_a_file_that_is_not_a_mesh_gives_one_sentence(tmp_path, text, said):
     with pytest.raises(InvalidInput, match=said):
         read(tmp_path, "bad", text)
 
 
-def test_a_file_that_is_not_there_is_one_sentence(tmp_path):
+def test_a_missing_file_gives_one_sentence(tmp_path):
     with pytest.raises(InvalidInput, match="cannot be read"):
         read_mesh(tmp_path / "none")
 

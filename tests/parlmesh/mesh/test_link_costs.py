@@ -14,7 +14,7 @@ def cost(metric, directed=False, **facts):
     return costs(mesh, Metric(metric))[0]
 
 
-def test_costs_are_those_of_hand():
+def test_costs_equal_hand_computed_ones():
     assert cost("hops") == UNIT
     assert cost("cost", cost=2.5) == 2_500_000
     assert cost("etx", loss=0.5) == 4 * UNIT
@@ -26,7 +26,7 @@ def test_costs_are_those_of_hand():
     assert etx_of(0.5, 0.0) == 2.0
 
 
-def test_what_loses_everything_is_no_link():
+def test_a_link_that_loses_everything_is_unusable():
     for metric, facts in (("etx", {"loss": 1.0}), ("loss", {"loss": 1.0}), ("tq", {"tq": 0}), ("etx", {"etx": 0.0})):
         assert cost(metric, **facts) is None
 
@@ -51,7 +51,7 @@ def test_etx_takes_the_loss_of_both_directions():
         ("cost", {"cost": math.nan}, "it must be 0 or more"),
     ],
 )
-def test_what_no_link_can_have_is_refused_by_name(metric, facts, said):
+def test_impossible_measurements_are_refused_by_name(metric, facts, said):
     with pytest.raises(InvalidInput, match=said):
         cost(metric, **facts)
 
@@ -71,6 +71,6 @@ def test_auto_takes_what_every_link_has():
     assert chosen() is Metric.HOPS
 
 
-def test_light_needs_time_where_nobody_measured():
+def test_unmeasured_links_cost_the_travel_time_of_light():
     mesh = mesh_of("far", "ab", [Edge("a", "b", {})], {"a": (0.0, 0.0), "b": (0.0, 9.0)}, geographic=True)
     assert costs(mesh, Metric.LATENCY)[0] == pytest.approx(5.1 * UNIT, rel=0.01)

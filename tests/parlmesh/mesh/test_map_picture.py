@@ -25,7 +25,7 @@ def test_a_map_names_its_nodes_and_counts_their_health(tmp_path, ending):
         assert b"failing (1)" in content
 
 
-def test_nodes_without_a_place_get_one(tmp_path):
+def test_nodes_without_a_position_get_one(tmp_path):
     mesh = mesh_of("square", "abcd", [Edge("a", "b", {}), Edge("c", "d", {})], {"a": (0.0, 0.0)})
     assert draw_map(tmp_path / "map.png", mesh, Graph.of(mesh)).stat().st_size > 5000
 

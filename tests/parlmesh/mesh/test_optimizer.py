@@ -78,7 +78,7 @@ async def test_an_actor_that_lies_about_distances_costs_a_computation_and_never_
     assert np.array_equal(table.distance, all_distances(Graph.of(MESH)))
 
 
-async def test_what_cannot_be_asked_is_refused_before_anything_is_computed():
+async def test_invalid_requests_are_refused_before_anything_is_computed():
     here = PARLMeshOptimizer()
     with pytest.raises(FailedPrecondition, match="there is no fleet"):
         await here.optimize_routes_parallel(MESH, where="fleet")

@@ -103,7 +103,7 @@ def test_a_generated_mesh_is_routed_exactly(nodes):
     assert len(assert_exact(generated_mesh(nodes), "etx").parts) == 1
 
 
-def test_a_mesh_in_parts_is_said_to_be():
+def test_a_mesh_in_parts_is_reported_as_such():
     table = assert_exact(generated_mesh(90, parts=3), "etx")
     assert [len(part) for part in table.parts] == [30, 30, 30]
     assert np.isinf(table.distance[0, -1])
@@ -117,7 +117,7 @@ def test_segments_are_the_same_every_time_and_no_larger_than_asked():
 
 
 @pytest.mark.parametrize("by", [-1.0, 1.0])
-def test_an_answer_that_is_not_the_shortest_is_found_out(by):
+def test_an_answer_that_is_not_the_shortest_is_detected(by):
     graph = Graph.of(generated_mesh(30), "etx")
     told = all_distances(graph)
     assert checked_inside(graph, told, "actor a") is told

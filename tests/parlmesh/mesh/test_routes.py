@@ -43,7 +43,7 @@ def test_a_path_costs_what_the_table_says(mesh):
         assert sum(cost[pair] for pair in itertools.pairwise(path)) == distance[source, target]
 
 
-def test_what_cannot_be_reached_is_said_so_and_is_no_error_elsewhere():
+def test_unreachable_nodes_are_reported_without_errors_for_others():
     table = table_of(mesh_of("parts", "abcd", [Edge("a", "b", {}), Edge("c", "d", {})]))
     assert table.parts == [["a", "b"], ["c", "d"]]
     assert table.reachable_pairs == 4
@@ -67,7 +67,7 @@ def test_ip_route_lines_are_those_that_linux_takes():
     assert ip_routes(table, "a", near)[1] == "ip route replace 10.77.0.3/32 via 192.168.1.2 dev eth1"
 
 
-def test_names_that_are_addresses_are_used_and_others_need_a_subnet():
+def test_names_that_are_addresses_are_used_and_other_names_need_a_subnet():
     assert own_addresses(("10.0.0.1", "fd00::1")).nodes["fd00::1"] == "fd00::1"
     for nodes, subnet, said in (
         (("a",), "", "not addresses"),

@@ -34,7 +34,7 @@ def test_loads_are_those_of_walking_every_path():
     assert demands.volume.sum() == pytest.approx(500.0)
 
 
-def test_what_has_no_path_is_counted_and_a_link_without_capacity_is_refused():
+def test_demands_without_a_path_are_counted_and_a_link_without_capacity_is_refused():
     graph = Graph.of(LINE, "hops")
     demands = Demands.of(LINE, [("a", "c", 4.0), ("a", "x", 3.0), ("b", "b", 9.0)])
     loads = Neighbours(graph).loads(all_distances(graph), demands, len(graph.source))
@@ -71,7 +71,7 @@ def test_demands_are_read_from_csv_and_json(tmp_path, text):
         ("{", "must be CSV"),
     ],
 )
-def test_what_is_no_demand_is_refused(tmp_path, text, said):
+def test_an_invalid_demand_is_refused(tmp_path, text, said):
     file = tmp_path / "demands"
     file.write_text(text)
     with pytest.raises(InvalidInput, match=said):

@@ -56,7 +56,7 @@ def test_the_overhead_counts_once_for_every_stage_that_did_something() -> None:
         ([["a"]], [[[1]]], "main steps of stage 0 must be numbers"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(main: object, group: object, sentence: str) -> None:
+def test_mismatched_inputs_are_refused(main: object, group: object, sentence: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         CriticalStepsMetric()(main, group)
     assert sentence in str(refused.value)

@@ -81,7 +81,7 @@ def test_the_memory_of_a_whole_batch_is_computed_in_one_call(monkeypatch):
     assert calls == [1]
 
 
-def test_who_only_acts_leaves_the_threads_that_a_trainer_chose(monkeypatch):
+def test_acting_alone_keeps_the_threads_that_a_trainer_chose(monkeypatch):
     before = torch.get_num_threads()
     spec = PolicySpec((3, 9, 7), THREE, hidden=(16,), network="conv")
     blob = pack_policy(spec, ActorCritic(spec).named_weights())

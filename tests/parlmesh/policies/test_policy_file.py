@@ -23,7 +23,7 @@ def test_equal_policies_have_equal_bytes():
 
 
 @pytest.mark.parametrize("data", [b"", b"\x80\x04K\x01.", b"\xff" * 64, pack_policy(SPEC, WEIGHTS)[:-1]])
-def test_bytes_that_are_no_policy_are_refused(data):
+def test_bytes_that_are_not_a_policy_are_refused(data):
     with pytest.raises(InvalidInput, match="not a safetensors file"):
         load_policy(data)
 
@@ -67,6 +67,6 @@ def test_an_impossible_specification_is_refused(changes, sentence):
         PolicySpec(**{"observation_shape": (4,), "action": TWO, **changes})
 
 
-def test_text_that_is_no_specification_is_refused():
+def test_text_that_is_not_a_specification_is_refused():
     with pytest.raises(InvalidInput, match="cannot be read"):
         PolicySpec.from_json('{"network": "mlp"}')

@@ -23,7 +23,7 @@ def test_actors_of_the_first_release_read_a_policy_that_needs_nothing_newer():
     assert PolicySpec.from_json(spec.to_json()) == spec
 
 
-def test_what_needs_more_says_so():
+def test_a_policy_that_needs_more_says_so():
     spec = PolicySpec((3,), ActionSpec("continuous", low=(-1.0,), high=(1.0,)), actions="clipped")
     assert json.loads(spec.to_json())["actions"] == "clipped"
     assert PolicySpec.from_json(spec.to_json()) == spec

@@ -72,7 +72,7 @@ def test_gradients_by_hand_are_those_of_the_first_rows(spec, seed, unused):
         np.testing.assert_allclose(dense.named_weights()[f"policy.{name}"], expected.grad, atol=1e-4, err_msg=name)
 
 
-def test_the_target_follows_by_the_share_it_is_told():
+def test_the_target_follows_by_the_given_share():
     spec = PolicySpec((2,), THREE, hidden=(4,), choice="epsilon_greedy")
     network = DenseQ(spec, np.random.default_rng(0))
     before = network.target_parameters.copy()
@@ -135,7 +135,7 @@ def test_epsilon_outside_its_range_is_refused():
         ({"choice": "softmax"}, "choice must be one of sample, epsilon_greedy, squashed, noisy, got 'softmax'"),
     ],
 )
-def test_what_cannot_be_chosen_by_values_is_refused(changes, message):
+def test_actions_that_cannot_be_chosen_by_values_are_refused(changes, message):
     with pytest.raises(InvalidInput, match=message):
         PolicySpec(**{"observation_shape": (4,), "action": THREE, "choice": "epsilon_greedy", **changes})
 

@@ -24,7 +24,7 @@ def device(tmp_path: Path) -> Path:
     return path
 
 
-async def test_the_wish_is_held_while_things_happen_and_given_up_after(device: Path) -> None:
+async def test_the_request_is_held_during_activity_and_dropped_afterwards(device: Path) -> None:
     wakefulness = Wakefulness(0.02, device)
     assert not held(device)
     wakefulness.touch()
@@ -37,14 +37,14 @@ async def test_the_wish_is_held_while_things_happen_and_given_up_after(device: P
     assert not held(device)
 
 
-def test_no_seconds_wish_for_nothing(device: Path) -> None:
+def test_zero_seconds_request_nothing(device: Path) -> None:
     wakefulness = Wakefulness(0.0, device)
     wakefulness.touch()
     assert not wakefulness.holds
     assert size(device) == 0
 
 
-def test_a_wish_that_is_not_allowed_is_refused_at_the_start(tmp_path: Path) -> None:
+def test_a_request_that_is_not_permitted_is_refused_at_the_start(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     with pytest.raises(ConfigError, match=rf"awake_seconds is 1, .* {missing}: no such file or directory"):
         Wakefulness(1.0, missing)

@@ -48,7 +48,7 @@ async def busy_grpc() -> AsyncIterator[None]:
         await asyncio.gather(*callers, return_exceptions=True)
 
 
-def test_the_end_is_told_by_its_return_code(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_end_is_reported_by_its_return_code(run: Callable[..., Any], tmp_path: Path) -> None:
     async def main() -> list[int]:
         quick, killed = start(tmp_path, "raise SystemExit(3)"), start(tmp_path, "import signal; signal.pause()")
         killed.send_signal(signal.SIGKILL)

@@ -65,7 +65,7 @@ async def test_a_killed_child_is_replaced_by_the_next_incarnation(tmp_path: Path
     assert not alive(second)
 
 
-async def test_a_child_that_keeps_ending_is_given_up_with_its_last_words(tmp_path: Path) -> None:
+async def test_a_child_that_keeps_ending_is_given_up_with_its_last_lines(tmp_path: Path) -> None:
     notes: list[str] = []
     async with Supervisor(note=notes.append, limits=QUICK) as supervisor:
         supervised = supervisor.start(child(tmp_path, "import sys; sys.exit('no such world')"))
@@ -89,7 +89,7 @@ async def test_a_refused_configuration_is_not_tried_again(tmp_path: Path, code: 
     assert supervised.reason == f"child refused {what}: training.seed is -1, allowed is 0 and above"
 
 
-async def test_a_child_that_fails_alike_before_it_serves_is_given_up_early(tmp_path: Path) -> None:
+async def test_a_child_that_fails_the_same_way_before_it_serves_is_given_up_early(tmp_path: Path) -> None:
     limits = dataclasses.replace(QUICK, max_restarts=100, max_alike=3)
     async with Supervisor(note=lambda text: None, limits=limits) as supervisor:
         same = supervisor.start(child(tmp_path, "raise SystemExit('no such network')", "same"))

@@ -14,7 +14,7 @@ def versions(shelf):
     return [version for version in range(1, 10) if shelf.version("run", "u", version)]
 
 
-def test_what_was_asked_for_the_longest_ago_makes_room():
+def test_the_least_recently_requested_policy_makes_room():
     shelf = Shelf(300)
     for version in (1, 2, 3):
         shelf.put(published(version))
@@ -24,7 +24,7 @@ def test_what_was_asked_for_the_longest_ago_makes_room():
     assert (len(shelf), shelf.size_bytes) == (3, 300)
 
 
-def test_the_last_policy_stays_whatever_it_weighs():
+def test_the_last_policy_stays_whatever_its_size():
     shelf = Shelf(300)
     for version in (1, 2):
         shelf.put(published(version, size=1_000))

@@ -131,7 +131,7 @@ def test_a_defect_ends_with_1_and_its_traceback_in_the_log() -> None:
 
 
 @pytest.mark.parametrize(("inherited", "mode"), [(0o000, 0o640), (0o022, 0o640), (0o077, 0o600)])
-def test_what_a_service_writes_others_cannot_read(tmp_path: Path, inherited: int, mode: int) -> None:
+def test_files_that_a_service_writes_are_unreadable_for_others(tmp_path: Path, inherited: int, mode: int) -> None:
     file = tmp_path / "folder" / "file"
 
     async def main(stop: asyncio.Event) -> None:

@@ -77,14 +77,16 @@ def test_a_refusal_says_who_what_and_what_it_needs(tmp_path: Path) -> None:
         ((("authorization", "Bearer a.b.c"),), "UNKNOWN_TOKEN"),
     ],
 )
-def test_who_proves_nothing_is_unauthenticated_for_a_stated_reason(tmp_path: Path, metadata: Any, reason: str) -> None:
+def test_a_caller_without_proof_is_unauthenticated_for_a_stated_reason(
+    tmp_path: Path, metadata: Any, reason: str
+) -> None:
     guard, _ = token_guard(tmp_path)
     with pytest.raises(Unauthenticated) as error:
         admit(guard, LIST, metadata)
     assert error.value.reason == reason
 
 
-def test_the_scheme_is_written_as_one_likes(tmp_path: Path) -> None:
+def test_the_scheme_is_accepted_in_any_case(tmp_path: Path) -> None:
     guard, tokens = token_guard(tmp_path)
     assert admit(guard, LIST, (("authorization", f"bearer {tokens[Role.READER]}"),)).role is Role.READER
 

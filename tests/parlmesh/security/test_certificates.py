@@ -165,7 +165,7 @@ def test_days_out_of_range_are_refused(days: int) -> None:
 
 
 @pytest.mark.parametrize("host", ["", "a b", "http://a", "a:1", "*.*.a", "-a", "x" * 254])
-def test_a_host_that_is_none_is_refused(host: str) -> None:
+def test_an_invalid_host_is_refused(host: str) -> None:
     with pytest.raises(InvalidInput, match="neither a DNS name nor an IP address"):
         issue(AUTHORITY, "a", hosts=[host], days=1, now=NOW)
 
@@ -225,7 +225,7 @@ def test_no_certificate_takes_the_authority_s_files(tmp_path: Path) -> None:
         write_certificate(tmp_path, "ca", role=Role.ACTOR, hosts=(), days=1, force=True)
 
 
-def test_files_that_are_no_pair_are_refused_by_name(tmp_path: Path) -> None:
+def test_mismatched_files_are_refused_by_name(tmp_path: Path) -> None:
     certificate, key = write_pair(AUTHORITY, tmp_path, "a")
     other = write_pair(make_authority("b", days=1, now=NOW), tmp_path, "b")[1]
     junk = tmp_path / "junk"

@@ -114,7 +114,7 @@ def test_a_token_of_the_issuer_names_an_identity(tmp_path: Path) -> None:
         ("x" * 20_000 + "..", "MALFORMED_CREDENTIAL"),
     ],
 )
-def test_what_proves_nothing_is_refused(tmp_path: Path, forged: str, reason: str) -> None:
+def test_tokens_that_prove_nothing_are_refused(tmp_path: Path, forged: str, reason: str) -> None:
     with pytest.raises(Unauthenticated) as error:
         verifier(config(tmp_path)).identity(forged)
     assert error.value.reason == reason

@@ -71,7 +71,7 @@ def test_a_revoked_certificate_stands_in_the_servers_file_once_and_is_not_renewe
     ("arguments", "kind"),
     [(("renew", "nobody"), NotFound), (("revoke", "nobody"), NotFound), (("revoke", "ca"), InvalidInput)],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(
+def test_impossible_requests_are_refused_in_a_sentence(
     folder: Path, arguments: tuple[str, ...], kind: type[FleetError]
 ) -> None:
     before = {file: file.read_bytes() for file in folder.iterdir()}

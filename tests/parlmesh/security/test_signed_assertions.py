@@ -282,7 +282,7 @@ def test_weak_algorithms_prove_nothing() -> None:
         {"x5c": x5c(NODE.certificate) * 5},
     ],
 )
-def test_a_header_that_cannot_be_used_is_malformed(headers: dict[str, Any]) -> None:
+def test_an_unusable_header_is_malformed(headers: dict[str, Any]) -> None:
     now = clock()
     assert refused(forged(now, headers=headers), now).reason == "MALFORMED_CREDENTIAL"
 
@@ -295,7 +295,7 @@ def test_claims_of_the_wrong_type_are_malformed(claims: dict[str, Any]) -> None:
 
 @settings(max_examples=200)
 @given(st.one_of(st.text(max_size=80), st.from_regex(r"[A-Za-z0-9_-]*\.[A-Za-z0-9_-]*\.[A-Za-z0-9_-]*")))
-def test_no_text_can_do_worse_than_be_refused(text: str) -> None:
+def test_any_text_is_at_worst_refused(text: str) -> None:
     assert refused(text, clock()).reason == "MALFORMED_CREDENTIAL"
 
 
@@ -315,7 +315,7 @@ def test_no_assertion_with_a_changed_character_names_someone_else(position: int,
 
 
 @pytest.mark.filterwarnings("ignore::cryptography.utils.CryptographyDeprecationWarning")
-def test_no_certificate_with_a_changed_byte_does_worse_than_be_refused() -> None:
+def test_a_certificate_with_a_changed_byte_is_at_worst_refused() -> None:
     now = clock()
     check = verifier(now)
     original = NODE.certificate.public_bytes(Encoding.DER)

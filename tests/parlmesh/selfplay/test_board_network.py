@@ -26,7 +26,7 @@ def turned(board, times, *, mirrored):
     return np.rot90(np.flip(board, -1) if mirrored else board, times, (-2, -1))
 
 
-def test_who_learns_sees_the_board_from_all_sides_and_answers_for_the_one_it_was():
+def test_training_sees_the_board_from_all_sides_and_answers_for_the_original():
     net = network()
     planes = np.zeros((1, 2, 3, 3), np.uint8)
     planes[0, 0, 0, 1] = planes[0, 0, 1, 0] = planes[0, 1, 2, 0] = 1
@@ -42,7 +42,7 @@ def test_who_learns_sees_the_board_from_all_sides_and_answers_for_the_one_it_was
             np.testing.assert_allclose(value[0], values[row], rtol=1e-5)
 
 
-def test_who_plays_sees_every_board_as_it_is():
+def test_playing_sees_every_board_as_it_is():
     planes = torch.zeros(8, 2, 3, 3, dtype=torch.uint8)
     planes[:, 0, 0, 1] = 1
     with torch.inference_mode():

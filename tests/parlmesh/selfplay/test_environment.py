@@ -94,7 +94,7 @@ def test_the_step_after_an_end_only_begins_the_next_game_on_the_other_seat():
     assert seen["observation"][0, 1, 5, 5] == 1
 
 
-def test_who_resigns_has_lost_and_the_record_says_how():
+def test_resigning_loses_and_the_record_says_how():
     envs, _, _ = game("first", RESIGNS)
     ((_, reward, terminated, _, _),) = played(envs, 0)
     assert (float(reward[0]), bool(terminated[0])) == (1.0, True)
@@ -146,7 +146,7 @@ def test_a_draw_by_the_rules_is_told_apart():
     assert {each.seat for each in results} == {0, 1}
 
 
-def test_openings_vary_games_and_are_told_in_the_record():
+def test_openings_vary_games_and_are_named_in_the_record():
     envs = GameEnvironments(32, ConnectFour, opening_plies=6, opening_share=0.5, seat="first")
     seen, _ = envs.reset(seed=3)
     stones = seen["observation"].sum(axis=(1, 2, 3))
@@ -168,7 +168,7 @@ def test_a_finisher_wins_at_once_whatever_was_chosen():
     assert [(each.result, each.end) for each in envs.finished()] == [(-1, "finisher")]
 
 
-def test_a_win_that_was_chosen_is_no_finishers():
+def test_a_chosen_win_is_not_counted_as_the_finishers():
     envs, _, _ = game("first", 1, 1, 1, finisher="both")
     assert played(envs, 0, 0, 0, 0)[-1][1][0] == 1.0
     assert [(each.result, each.end) for each in envs.finished()] == [(1, "rules")]
@@ -212,12 +212,12 @@ def test_the_same_seed_gives_the_same_games():
     ("settings", "named"),
     [({"opponent": "nobody"}, "one_ply"), ({"shaping": -1}, "shaping"), ({"options": {"x": 1}}, "options")],
 )
-def test_a_setting_that_cannot_be_is_named(settings, named):
+def test_an_impossible_setting_is_named(settings, named):
     with pytest.raises(InvalidInput, match=named):
         GameEnvironments(1, ConnectFour, **settings)
 
 
-def test_a_match_counts_one_game_of_every_column_and_who_is_better_wins():
+def test_a_match_counts_one_game_of_every_column_and_the_better_player_wins():
     class Random:
         def initial_state(self, count):
             return None

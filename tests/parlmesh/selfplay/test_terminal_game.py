@@ -65,7 +65,7 @@ def test_of_a_runs_folder_the_promoted_model_plays_and_searches(tmp_path):
         player_from(tmp_path, [], 0)
 
 
-def test_a_model_that_is_not_there_and_a_game_that_is_none_are_named(tmp_path):
+def test_a_missing_model_and_an_unknown_game_are_named(tmp_path):
     with pytest.raises(NotFound, match="there is no file"):
         player_from(tmp_path / "nothing.safetensors", [], 0)
     with pytest.raises(InvalidInput, match="connect_four"):

@@ -51,13 +51,13 @@ def test_values_are_put_into_the_section_by_their_keys_and_the_given_one_stays()
     assert given == {"ppo": {"clip": 0.1}}
 
 
-def test_the_settings_as_they_are_are_a_trial_of_their_own():
+def test_the_unchanged_settings_are_a_trial_of_their_own():
     assert defaults(study()) == {"ppo.learning_rate": 0.003, "ppo.epochs": 4, "hidden": "[64, 64]"}
     assert defaults(study(training={"hidden": [7], "ppo": {"epochs": 50}})) == {"ppo.learning_rate": 0.003}
 
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: file.stem)
-def test_the_first_trial_of_an_example_has_every_setting_as_it_is(file):
+def test_the_first_trial_of_an_example_has_unchanged_settings(file):
     config = TuneConfig.model_validate(yaml.safe_load(file.read_text()))
     assert set(defaults(config)) == set(config.search)
 

@@ -27,7 +27,7 @@ def run(study, count):
 
 @pytest.mark.parametrize("storage", ["journal", "sqlite"])
 @pytest.mark.parametrize("sampler", ["tpe", "cmaes", "random"])
-def test_a_study_goes_on_where_it_was_and_starts_with_the_settings_as_they_are(tmp_path, storage, sampler):
+def test_a_study_continues_where_it_was_and_starts_with_the_unchanged_settings(tmp_path, storage, sampler):
     settings = config(storage=storage, sampler=sampler)
     with opened_study(tmp_path, settings) as study:
         trial, values = study.ask()
@@ -43,7 +43,7 @@ def test_a_study_goes_on_where_it_was_and_starts_with_the_settings_as_they_are(t
         assert study.counts() == {"finished": 6, "pruned": 0, "failed": 0}
 
 
-def test_only_a_trial_with_all_settings_as_they_are_is_told_as_theirs(tmp_path):
+def test_only_a_trial_with_all_settings_unchanged_counts_as_theirs(tmp_path):
     """The default bonus is 0, which no logarithm reaches: the first trial draws it."""
     bonus = {"low": 1e-4, "high": 1e-2, "log": True}
     with opened_study(tmp_path, config(search={**SEARCH, "ppo.entropy_coefficient": bonus})) as study:
@@ -70,7 +70,7 @@ def test_a_lock_that_a_dead_process_left_is_no_obstacle(tmp_path):
         assert study.left == 4
 
 
-def test_two_processes_cannot_have_one_study(tmp_path):
+def test_two_processes_cannot_share_a_study(tmp_path):
     with (
         opened_study(tmp_path, config()),
         pytest.raises(FailedPrecondition, match="another process"),

@@ -168,7 +168,7 @@ def test_a_node_takes_back_an_id_that_begins_with_its_name(harness: Harness) -> 
         harness.connect("node-2-1", node_id="node-1", proven=True)
 
 
-def test_who_takes_a_forgotten_id_cannot_answer_for_the_leases_of_its_last_owner(harness: Harness) -> None:
+def test_a_new_owner_of_a_forgotten_id_cannot_answer_for_the_leases_of_its_last_owner(harness: Harness) -> None:
     first = harness.connect("a", node_id="node-2", proven=True)
     harness.submit(noop("t"))
     (task,) = harness.take(first)

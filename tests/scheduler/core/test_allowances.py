@@ -53,7 +53,7 @@ def test_their_bytes_count_and_so_does_how_often_they_come() -> None:
     scheduler.submit(tasks("c"), 5.0, "ada")
 
 
-def test_tasks_of_nobody_are_not_counted() -> None:
+def test_tasks_without_an_owner_are_not_counted() -> None:
     scheduler = core(tasks=1, task_bytes=1, tasks_per_second=0.001)
     scheduler.submit(tasks("a", "b", "c", body=b"12"), 0.0)
     assert scheduler.life.allowances.held == {}

@@ -252,7 +252,7 @@ def test_a_task_says_how_many_attempts_it_gets(harness: Harness) -> None:
     assert harness.states("t") == ["FAILED"]
 
 
-def test_a_failure_that_cannot_be_helped_is_final_at_once(harness: Harness) -> None:
+def test_a_permanent_failure_is_final_at_once(harness: Harness) -> None:
     actor = harness.connect("a")
     harness.submit(noop("t"))
     harness.fail(actor, harness.take(actor)[0], retryable=False, reason="INVALID_PARAMETERS")

@@ -217,7 +217,7 @@ def test_a_stall_of_the_scheduler_itself_expires_nothing(harness: Harness) -> No
     assert harness.states("t") == ["QUEUED"]
 
 
-def test_cancelling_leaves_finished_tasks_alone_and_knows_no_strangers(harness: Harness) -> None:
+def test_cancelling_leaves_finished_tasks_alone_and_ignores_unknown_ids(harness: Harness) -> None:
     actor = harness.connect("a")
     harness.submit(noop("done"), noop("open"))
     harness.finish(actor)
@@ -289,7 +289,7 @@ def test_nothing_is_sent_over_a_stream_that_was_replaced(harness: Harness) -> No
     assert harness.core.standing(session, tasks, lease_ids) == []
 
 
-def test_who_knows_the_whole_name_of_another_s_lease_gains_a_strike_and_nothing_else(harness: Harness) -> None:
+def test_knowing_the_full_name_of_another_s_lease_earns_only_a_strike(harness: Harness) -> None:
     owner = harness.connect("a-1", node_id="a")
     harness.submit(noop("t"))
     (task,) = harness.take(owner)
@@ -305,7 +305,7 @@ def test_who_knows_the_whole_name_of_another_s_lease_gains_a_strike_and_nothing_
     assert harness.core.task("t").result == b"true"
 
 
-def test_who_knows_the_name_of_a_lost_lease_of_another_cannot_end_it_either(harness: Harness) -> None:
+def test_knowing_the_name_of_another_s_lost_lease_cannot_end_it_either(harness: Harness) -> None:
     owner = harness.connect("a-1", node_id="a")
     harness.submit(noop("t"))
     (task,) = harness.take(owner)

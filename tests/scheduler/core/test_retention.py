@@ -40,7 +40,7 @@ def test_age_alone_forgets_what_is_older_than_promised() -> None:
     assert (len(kept), kept.remembers(100.0)) == (0, 50.0)
 
 
-def test_who_still_holds_a_forgotten_task_holds_its_outcome_and_not_its_payload() -> None:
+def test_a_holder_of_a_forgotten_task_keeps_its_outcome_but_not_its_payload() -> None:
     harness = Harness(retention={"max_tasks": 0})
     actor = harness.connect("a")
     harness.submit(noop("t", body=bytes(1000)))

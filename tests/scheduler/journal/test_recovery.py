@@ -335,7 +335,7 @@ def test_actors_that_are_forgotten_leave_the_journal(harness: Harness) -> None:
     assert rebuilt(copy).core.life.fleet.actors == {}
 
 
-def test_records_that_cannot_be_read_cost_themselves_and_are_told(harness: Harness) -> None:
+def test_unreadable_records_are_lost_alone_and_reported(harness: Harness) -> None:
     actor = harness.connect("a", slots=2)
     harness.submit(Task("lost", "noop"))
     harness.submit(Task("kept", "noop"))

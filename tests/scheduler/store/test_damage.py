@@ -79,7 +79,7 @@ def flip(path: Path, bit: int) -> None:
     path.write_bytes(data)
 
 
-def test_nothing_done_to_it_nothing_missing(path: Path, killed: Path) -> None:
+def test_an_untouched_store_misses_nothing(path: Path, killed: Path) -> None:
     assert found(path) == ALL
     assert found(killed) == ALL
 

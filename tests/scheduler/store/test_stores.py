@@ -203,7 +203,7 @@ def test_a_damaged_row_stops_the_start_and_repair_goes_on_without_it(path: Path,
     store.close()
 
 
-def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_journal_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite"
     path.write_bytes(b"not a database at all, whatever its name says" * 100)
     with pytest.raises(DamagedJournal):

@@ -149,7 +149,7 @@ def test_kinds_and_submitters_share_their_strings() -> None:
     assert first.submitter is second.submitter
 
 
-def test_what_else_a_request_of_a_stream_says_is_read() -> None:
+def test_all_fields_of_a_request_of_a_stream_are_read() -> None:
     request = pb.SubmitTaskStreamRequest(tasks=[task_pb2.TaskSpec(task_id="t", kind="noop")], follow="me", patient=True)
     tasks, follow, patient = busy_messages.submission(request.SerializeToString(), "caller", 60.0)
     assert ([task.task_id for task in tasks], follow, patient) == (["t"], "me", True)

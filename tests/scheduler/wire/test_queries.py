@@ -116,7 +116,7 @@ def test_lists_can_be_narrowed_by_state_and_kind(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize(("size", "token"), [(1001, ""), (0, "abc"), (0, "-1")])
-def test_a_page_that_cannot_be_is_refused(harness: Harness, size: int, token: str) -> None:
+def test_an_impossible_page_is_refused(harness: Harness, size: int, token: str) -> None:
     with pytest.raises(InvalidInput, match=r"page_size|page_token"):
         queries.list_tasks(harness.core, pb.ListTasksRequest(page_size=size, page_token=token))
 
@@ -205,9 +205,7 @@ def test_a_search_among_very_many_tasks_ends_its_page_early(harness: Harness, mo
     assert (found, pages) == (["3"], 3)
 
 
-def test_who_looks_for_states_that_few_tasks_have_stops_at_the_last_of_them(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_for_rare_states_stops_at_the_last_match(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     actor = harness.connect("a")
     harness.submit(Task("bad", "noop"))
     harness.fail(actor, harness.take(actor)[0], retryable=False)

@@ -16,7 +16,7 @@ def test_busy_cores_are_the_share_of_ticks_that_were_not_idle() -> None:
     assert found == pytest.approx(0.25 * (os.cpu_count() or 1))
 
 
-def test_what_a_child_used_is_not_laid_to_others() -> None:
+def test_a_childs_usage_is_not_charged_to_others() -> None:
     ticks, cores = os.sysconf("SC_CLK_TCK"), os.cpu_count() or 1
     second = ticks * cores
     readings = iter([_stat(0, 0), _stat(10 * ticks, 10 * second - 10 * ticks)])

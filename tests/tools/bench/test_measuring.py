@@ -56,7 +56,7 @@ def test_a_seeded_run_gets_its_turn_as_seed() -> None:
     assert run_once(_measurement("a", code, seeded=True), PYTHON, 4) == {"given": ["--seed", "4"]}
 
 
-def test_a_process_that_fails_gives_its_last_words() -> None:
+def test_a_process_that_fails_gives_its_last_lines() -> None:
     with pytest.raises(MeasurementFailed, match=r"^no fleet today$"):
         run_once(_measurement("a", 'import sys; sys.exit("first\\nno fleet today\\n")'), PYTHON, 0)
 

@@ -17,7 +17,7 @@ def test_an_unknown_peer_is_named_with_the_known_ones() -> None:
         chosen_peers("ray,celery", KNOWN)
 
 
-def test_without_a_word_the_usual_peers_are_measured_and_the_command_can_be_repeated() -> None:
+def test_by_default_the_usual_peers_are_measured_and_the_command_can_be_repeated() -> None:
     options = parse_options("", known=KNOWN, usual=("ray",), argv=["--quick"])
     assert options.peers == ("ray",)
     assert options.command.endswith(" --quick")

@@ -161,7 +161,7 @@ def memory(pid: int) -> float:
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-async def test_no_message_is_a_defect_a_crash_or_a_leak(servers: Servers, length: str) -> None:
+async def test_no_message_causes_a_defect_a_crash_or_a_leak(servers: Servers, length: str) -> None:
     seed = first_seed(length)
     before = {name: memory(process.pid) for name, (process, _) in servers.items()}
     fuzzing = Fuzzing(seconds_of("calls", length), seed)

@@ -45,9 +45,7 @@ def memory(what: str) -> int:
 
 
 @pytest.mark.parametrize("make", FORMATS, ids=lambda make: make.__name__)
-def test_a_file_that_is_nested_without_end_is_refused_or_passed_over(
-    tmp_path: Path, make: Callable[[Path], Format]
-) -> None:
+def test_an_endlessly_nested_file_is_refused_or_skipped(tmp_path: Path, make: Callable[[Path], Format]) -> None:
     found = make(tmp_path)
     found.file.write_bytes(DEEP)
     with quiet(), suppress(FleetError, CheckpointsGone):

@@ -72,7 +72,7 @@ def work(core: Core) -> None:
     core.take_actions()
 
 
-def test_a_record_of_a_task_that_became_one_that_forgets_forgets_nothing() -> None:
+def test_a_task_record_damaged_into_one_that_forgets_tasks_forgets_nothing() -> None:
     batches = sound_journal()
     ended = {task.task_id for task in start(batches).life.tasks.values() if task.final}
     assert ended
@@ -85,7 +85,7 @@ def test_a_record_of_a_task_that_became_one_that_forgets_forgets_nothing() -> No
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-def test_a_record_that_is_not_what_was_written_costs_itself(length: str) -> None:
+def test_a_damaged_record_is_lost_alone(length: str) -> None:
     batches = sound_journal()
     sound = {task.number: task.task_id for task in start(batches).life.tasks.values()}
     assert len(sound) == 12

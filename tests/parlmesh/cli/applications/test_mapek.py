@@ -8,7 +8,7 @@ from parlmesh.errors import InvalidInput
 
 
 @pytest.mark.parametrize("command", ["once", "run"])
-def test_a_file_that_is_no_policy_is_told_by_its_name_before_anything_is_started(command, tmp_path, monkeypatch):
+def test_a_file_that_is_not_a_policy_is_named_before_anything_is_started(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my planner.json").write_text("{}")
     result = CliRunner().invoke(app, ["mapek", command, "--policy", "my planner.json"])

@@ -34,7 +34,7 @@ def output(*arguments):
     return result.stdout
 
 
-def test_routes_are_told_written_and_shown_as_ip_lines(mesh, tmp_path):
+def test_routes_are_printed_saved_and_shown_as_ip_lines(mesh, tmp_path):
     table, folder = tmp_path / "table.jsonl", tmp_path / "ip"
     arguments = ("--path", "a", "d", "--table", str(table), "--ip", str(folder), "--subnet", "10.77.0.0/24")
     text = output("optimize", mesh, *arguments)

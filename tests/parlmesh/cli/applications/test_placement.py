@@ -36,7 +36,7 @@ def run(*words):
     return CliRunner().invoke(app, ["placement", *map(str, words)])
 
 
-def test_every_baseline_is_in_the_table_the_best_first(world):
+def test_every_baseline_is_in_the_table_best_first(world):
     answer = run("evaluate", "--config", world, "--episodes", 4, "--json")
     assert answer.exit_code == 0, answer.output
     found = json.loads(answer.output)
@@ -99,7 +99,7 @@ def saved_policy(file, **kwargs):
         (lambda file: saved_policy(file, nodes=8), "choices of 25+25+25+25, this one .* choices of 7;"),
     ],
 )
-def test_a_model_that_cannot_be_asked_is_one_sentence_and_a_wrong_input(world, tmp_path, made, said):
+def test_an_unusable_model_or_a_wrong_input_gives_one_sentence(world, tmp_path, made, said):
     file = tmp_path / "policy.safetensors"
     made(file)
     answer = run("evaluate", "--config", world, "--model", file, "--episodes", 1)

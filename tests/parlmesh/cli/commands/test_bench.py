@@ -5,7 +5,7 @@ def spent(thread, phase, seconds, cpu=0.0):
     return {"thread": thread, "phase": phase, "seconds": seconds, "cpu_seconds": cpu}
 
 
-def test_phases_of_a_thread_stand_together_with_their_share_the_busiest_thread_first():
+def test_phases_are_grouped_by_thread_with_their_shares_busiest_thread_first():
     rows = profile_rows(
         "learner",
         [

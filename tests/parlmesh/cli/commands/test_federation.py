@@ -29,7 +29,7 @@ def a_round(number: int, seconds: float = 0.5) -> pb.Round:
     return found
 
 
-def test_rounds_are_shown_with_who_was_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rounds_are_shown_with_refused_nodes(capsys: pytest.CaptureFixture[str]) -> None:
     print_rounds([a_round(2), a_round(1)])
     shown = capsys.readouterr().out
     assert "1 NOT_FINITE" in shown
@@ -57,7 +57,7 @@ def test_federations_are_listed_with_why_they_ended(
     assert last == "digits-1: too few nodes"
 
 
-def test_below_the_rounds_is_what_the_newest_failed_task_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_message_of_the_newest_failed_task_is_below_the_rounds(capsys: pytest.CaptureFixture[str]) -> None:
     first, second = a_round(1), a_round(2)
     for each, line in ((first, 3), (second, 12)):
         message = f"USER_ERROR: ValueError: no data (spirals.py:{line})"
@@ -116,6 +116,6 @@ def test_impossible_settings_need_no_learner_to_be_refused() -> None:
     assert _values(None, ["rule.name=median"])["rule"] == {"name": "median"}
 
 
-def test_a_learner_that_is_not_there_is_told_in_a_sentence() -> None:
+def test_a_missing_learner_is_reported_in_a_sentence() -> None:
     result = CliRunner().invoke(app, ["federation", "status", "--learner", "127.0.0.1:1"])
     assert isinstance(result.exception, Unavailable)

@@ -53,7 +53,7 @@ def test_lines_are_typed_as_json(runs: Path) -> None:
     }
 
 
-def test_a_name_that_nothing_has_is_said_with_those_that_there_are(runs: Path) -> None:
+def test_an_unknown_name_is_reported_with_the_known_ones(runs: Path) -> None:
     with pytest.raises(NotFound, match=r"no process, run or task nobody has a log.*; there are actor-0, learner"):
         said(runs, "nobody")
     with pytest.raises(NotFound, match="is not a folder"):

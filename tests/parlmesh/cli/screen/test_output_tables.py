@@ -67,7 +67,7 @@ def test_names_are_not_read_as_markup(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "[red]x[/red]" in capsys.readouterr().out
 
 
-def test_nothing_to_show_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_table_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(COLUMNS, [], nothing="no actor is connected")
     assert capsys.readouterr().out == "no actor is connected\n"
 

@@ -97,7 +97,7 @@ def test_only_a_finished_run_ends_with_code_0() -> None:
     assert Ending(None, "learner refused its configuration").exit_code == 1
 
 
-def test_trouble_is_said_first(tmp_path: Path) -> None:
+def test_problems_come_first(tmp_path: Path) -> None:
     text = printed(Ending(None, "learner refused its configuration: seed is -1"), RunPaths(tmp_path))
     assert text.split() != []
     assert text.strip().splitlines()[0] == "not finished: learner refused its configuration: seed is -1"
@@ -124,7 +124,7 @@ def test_a_run_that_never_started_is_offered_again_and_nothing_else(tmp_path: Pa
     assert commands == [("parlmesh up --environment CartPol-v1", "once that is fixed")]
 
 
-def test_an_interrupted_run_is_offered_to_be_gone_on_with(tmp_path: Path) -> None:
+def test_an_interrupted_run_is_offered_for_resuming(tmp_path: Path) -> None:
     ending = ended(TRAINING_STATE_RUNNING, "interrupted by Ctrl-C")
     assert next_commands(ending, RunPaths(Path("runs/one")), "parlmesh")[0][0] == "parlmesh up --resume one"
 
@@ -137,7 +137,7 @@ def test_a_short_run_of_which_every_second_rollout_fails_is_no_success() -> None
     assert Ending(Training(run_id="one", state=TRAINING_STATE_FINISHED, progress=progress)).exit_code == 0
 
 
-def test_settings_that_are_known_to_learn_an_environment_are_offered_to_who_took_the_defaults(tmp_path: Path) -> None:
+def test_settings_known_to_learn_an_environment_are_offered_to_users_of_the_defaults(tmp_path: Path) -> None:
     def offered(*again: str) -> list[str]:
         commands = [command for command, _ in next_commands(ended(), RunPaths(tmp_path), "parlmesh", again)]
         return [command for command in commands if "--config" in command and "--seed" not in command]

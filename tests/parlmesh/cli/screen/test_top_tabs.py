@@ -34,7 +34,7 @@ def test_every_tab_fits_eighty_columns_and_the_terminals_height() -> None:
         assert "more" in lines[-1]
 
 
-async def test_the_fleet_is_filled_from_the_scheduler_and_an_absence_is_said() -> None:
+async def test_the_fleet_is_filled_from_the_scheduler_and_its_absence_is_reported() -> None:
     fake = FakeTasks()
     fake.actors = [pb.Actor(actor_id="actor-0", node_id="n", state=pb.ACTOR_STATE_PAUSED, slots=2)]
     tabs = Tabs("fleet")

@@ -36,7 +36,7 @@ def test_the_ensemble_survives_a_restart_with_the_same_alarms():
     assert alarms
 
 
-def test_what_was_never_seen_is_an_alarm_at_once_and_its_repetition_is_none():
+def test_a_new_value_raises_an_alarm_at_once_and_its_repetition_none():
     watch = Watch.restored(None)
     told = []
     for number, (time, value) in enumerate(_series(800)):
@@ -54,7 +54,7 @@ def test_the_state_stays_small_however_long_the_series_is():
     assert sizes[1] < 1.2 * sizes[0] < 60_000
 
 
-def test_nothing_is_told_in_probation():
+def test_nothing_is_reported_during_probation():
     watch = Watch.restored(None, probation=100)
     assert not any(
         watch.update(time, 1e6 if number == 90 else value).alarm for number, (time, value) in enumerate(_series(100))

@@ -18,7 +18,7 @@ def _series(*alarms, windows=((500, 599),), rows=1000):
     return Series("made", scores, windows)
 
 
-def test_silence_scores_nought_and_the_earliest_alarms_a_hundred():
+def test_silence_scores_zero_and_the_earliest_alarms_a_hundred():
     assert scaled(raw_score(_series(), 0.5), 1) == 0.0
     assert scaled(raw_score(_series(500), 0.5), 1) == pytest.approx(100.0)
 
@@ -37,7 +37,7 @@ def test_a_false_alarm_costs_more_the_further_it_is_from_the_window_before():
     assert far < near < 0
 
 
-def test_alarms_in_probation_count_for_nothing():
+def test_alarms_during_probation_do_not_count():
     assert raw_score(_series(10, 149), 0.5) == raw_score(_series(), 0.5)
 
 

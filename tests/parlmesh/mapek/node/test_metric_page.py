@@ -64,13 +64,13 @@ async def test_only_what_is_kept_is_parsed() -> None:
         ((OK, b'up{n="%s"} 1\n' % (b"x" * 300)), "longer than 200"),
     ],
 )
-async def test_what_is_no_page_is_said_in_words(parts: tuple[bytes, ...], said: str) -> None:
+async def test_a_page_that_is_not_metrics_is_described_in_words(parts: tuple[bytes, ...], said: str) -> None:
     async with serving(says(*parts)) as address:
         with pytest.raises(ValueError, match=said):
             await read_page(address, ["up*"])
 
 
-async def test_a_page_that_drips_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_that_trickles_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metric_page, "PAGE_SECONDS", 0.2)
     gone = asyncio.Event()
 
@@ -91,6 +91,6 @@ async def test_a_page_that_drips_for_ever_is_given_up(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("address", ["file:///etc/passwd", "http://", "http://h/a b", "http://h/\r\nX: y", "ftp://h/"])
-async def test_what_is_no_address_is_refused(address: str) -> None:
+async def test_an_invalid_address_is_refused(address: str) -> None:
     with pytest.raises(InvalidInput, match="http or https"):
         await read_page(address, ["up"])

@@ -26,7 +26,7 @@ async def test_a_port_that_answers_has_a_round_trip_and_one_that_does_not_is_los
 
 
 @pytest.mark.parametrize("target", ["nowhere", "host:0", "ping://-f", "host:port"])
-async def test_what_is_no_neighbour_is_refused(target):
+async def test_an_invalid_neighbour_is_refused(target):
     with pytest.raises(InvalidInput):
         await round_trips({"x": target})
 

@@ -25,7 +25,7 @@ def done(deeds: Deeds, name: str, *, target: str = "10.8.0.0/16", confirm_second
     return deeds.done(name, {"routes": [name]}, confirm_seconds)
 
 
-def test_what_is_confirmed_in_time_stands(deeds: Deeds, clock: HandClock) -> None:
+def test_a_deed_confirmed_in_time_stands(deeds: Deeds, clock: HandClock) -> None:
     assert done(deeds, "a")
     assert deeds.next_seconds() == 60.0
     clock.advance(59.0)
@@ -36,7 +36,7 @@ def test_what_is_confirmed_in_time_stands(deeds: Deeds, clock: HandClock) -> Non
     assert deeds.next_seconds() is None
 
 
-def test_what_is_not_confirmed_is_overdue_and_can_be_confirmed_no_more(deeds: Deeds, clock: HandClock) -> None:
+def test_an_unconfirmed_deed_is_overdue_and_can_no_longer_be_confirmed(deeds: Deeds, clock: HandClock) -> None:
     done(deeds, "a")
     clock.advance(60.0)
     [deed] = deeds.take_overdue()
@@ -53,7 +53,7 @@ def test_what_is_not_confirmed_is_overdue_and_can_be_confirmed_no_more(deeds: De
     assert deeds.take("a") is None
 
 
-def test_what_was_begun_and_broken_off_is_overdue_after_its_time_limit(deeds: Deeds, clock: HandClock) -> None:
+def test_an_interrupted_deed_is_overdue_after_its_time_limit(deeds: Deeds, clock: HandClock) -> None:
     deeds.begin("a", "route", "t", {}, {"routes": ["before"]}, 30.0)
     clock.advance(30.0)
     assert deeds.take_overdue() == [], "it may still be running"
@@ -61,9 +61,7 @@ def test_what_was_begun_and_broken_off_is_overdue_after_its_time_limit(deeds: De
     assert [deed.undo for deed in deeds.take_overdue()] == [{"routes": ["before"]}]
 
 
-def test_who_dies_while_taking_back_is_followed_by_another_after_longer_and_longer(
-    deeds: Deeds, clock: HandClock
-) -> None:
+def test_an_undo_that_dies_is_tried_again_after_growing_delays(deeds: Deeds, clock: HandClock) -> None:
     done(deeds, "a")
     clock.advance(60.0)
     assert len(deeds.take_overdue()) == 1
@@ -74,7 +72,7 @@ def test_who_dies_while_taking_back_is_followed_by_another_after_longer_and_long
         assert [deed.tries for deed in deeds.take_overdue()] == [tries]
 
 
-def test_what_was_done_before_the_machine_was_started_is_overdue_at_once(
+def test_deeds_from_before_the_machine_started_are_overdue_at_once(
     deeds: Deeds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done(deeds, "a")
@@ -83,7 +81,7 @@ def test_what_was_done_before_the_machine_was_started_is_overdue_at_once(
     assert [deed.decision for deed in deeds.take_overdue()] == ["b", "a"], "the newest first"
 
 
-def test_what_a_later_deed_stands_on_is_left_alone(deeds: Deeds) -> None:
+def test_a_deed_that_a_later_one_depends_on_is_left_alone(deeds: Deeds) -> None:
     done(deeds, "a", confirm_seconds=0.0)
     done(deeds, "elsewhere", target="10.9.0.0/16")
     assert deeds.take("a") is not None

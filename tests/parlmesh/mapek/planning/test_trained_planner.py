@@ -56,11 +56,11 @@ def test_it_chooses_by_what_is_seen_on_the_node(policy: Policy) -> None:
     assert chosen(policy, 10.0, ("restart", "scale")) == "scale"
 
 
-def test_what_failed_on_the_node_is_tried_less(policy: Policy) -> None:
+def test_an_action_that_failed_on_the_node_is_tried_less(policy: Policy) -> None:
     assert chosen(policy, 90.0, ("scale", "restart"), failures=8) == "scale"
 
 
-def test_what_it_learnt_best_is_not_done_where_the_rule_forbids_it(policy: Policy) -> None:
+def test_the_best_learnt_action_is_not_taken_where_the_rule_forbids_it(policy: Policy) -> None:
     assert chosen(policy, 90.0, ("scale", "never-seen")) in ("scale", "never-seen")
     assert chosen(policy, 90.0, ("scale",)) == "scale"
 
@@ -100,7 +100,7 @@ def _changed(policy: Policy, **changes: object) -> str:
         (lambda policy: " " * (LARGEST_BYTES + 1), "larger than"),
     ],
 )  # fmt: skip
-def test_what_is_no_policy_is_one_sentence(policy: Policy, tmp_path: Path, change, said: str) -> None:
+def test_a_file_that_is_not_a_policy_gives_one_sentence(policy: Policy, tmp_path: Path, change, said: str) -> None:
     (tmp_path / "planner.json").write_text(change(policy))
     with pytest.raises(InvalidInput) as caught:
         Policy.load(tmp_path / "planner.json")

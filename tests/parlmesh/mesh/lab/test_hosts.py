@@ -32,7 +32,7 @@ async def test_packets_take_the_best_way_and_a_fault_is_what_they_meet():
     assert lab.namespace("ada") not in await command("ip", "netns")
 
 
-def test_what_can_be_no_lab_is_refused():
+def test_an_impossible_lab_is_refused():
     with pytest.raises(InvalidInput, match="up to 8 lowercase letters"):
         Lab(mesh_of("big", ["Node-1", "b"], [Edge("Node-1", "b", {})]))
 

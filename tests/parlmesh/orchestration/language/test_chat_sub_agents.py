@@ -67,7 +67,7 @@ def ask(**parameters):
     return ChatSubAgent().run(parameters, {}, SimpleNamespace(check=lambda: None))
 
 
-def test_a_question_goes_out_as_the_interface_wants_it(stub):
+def test_a_question_is_sent_as_the_interface_requires(stub):
     assert ask(prompt="hello", system_prompt="be brief", max_tokens=5) == {"text": "HELLO", "tokens": 3, "done": True}
     messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]
     assert stub.asked == [
@@ -112,7 +112,7 @@ def test_a_server_that_is_away_may_come_back(stub, monkeypatch):
     assert failed.value.retryable
 
 
-def test_what_can_never_work_is_refused(stub, monkeypatch):
+def test_impossible_settings_are_refused(stub, monkeypatch):
     for wrong in (
         {},
         {"prompt": ""},

@@ -47,7 +47,7 @@ def test_no_text_breaks_the_parser(text):
     next_call(f"<tool_call>{text}</tool_call>")
 
 
-def test_a_call_without_an_end_is_not_waited_for_for_ever():
+def test_an_unfinished_call_is_not_awaited_for_ever():
     call, _ = next_call("<tool_call>" + "x" * 30_000)
     assert call is not None
     assert "at most 20000 characters" in call.error

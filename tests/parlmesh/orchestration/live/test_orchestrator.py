@@ -101,7 +101,7 @@ async def test_a_sub_agent_that_raises_is_an_observation_too(controller):
     assert "no luck" in found.error
 
 
-async def test_what_the_budget_does_not_bear_is_refused_and_changes_nothing(controller):
+async def test_a_stage_beyond_the_budget_is_refused_and_changes_nothing(controller):
     job = Orchestrator(controller, budget=Budget(critical_steps=3, sub_agents=1))
     job.create_subagent("one")
     with pytest.raises(BudgetExceeded, match="sub_agents"):

@@ -113,7 +113,7 @@ def test_one_more_worker_helps_a_wide_job_and_not_a_chain():
     assert said.startswith("+1.000 s in all, most of it running on the chain (+3.000 s): about the same work")
 
 
-def test_others_work_is_no_idleness_of_the_job():
+def test_other_jobs_work_does_not_count_as_idleness():
     attempts = [attempt("j/a", 0.0, 2.0), attempt("k/a", 0.0, 1.0, row=2)]
     found = report_of(attempts, "j", slots=2).idleness.slot_seconds
     assert (found["working"], found["working for others"]) == (2.0, 1.0)
@@ -126,7 +126,7 @@ def test_a_single_task_brings_all_that_it_depends_on():
     assert "incomplete: 1 dependencies are no longer in the trace" in lines_of(report)
 
 
-def test_a_job_that_is_not_there_and_a_trace_that_is_none_are_refused():
+def test_a_missing_job_and_an_invalid_trace_are_refused():
     with pytest.raises(NotFound, match='no ended task of job "x"'):
         report_of([attempt("xx/a", 0, 1)], "x", 1)
     for broken in ("", "[]", "{}", '{"traceEvents": [{"ph": "X"}]}', '{"traceEvents": 3}'):

@@ -11,12 +11,12 @@ from parlmesh.orchestration.training.comparison import read_run, settings_of
 from parlmesh.orchestration.training.variants import VARIANTS
 
 
-def test_a_variant_is_told_in_settings_of_up():
+def test_a_variant_is_expressed_in_settings_of_up():
     assert settings_of(VARIANTS["never annealed"]) == ['training.custom.reward.schedule="constant"']
     assert 'training.environment.kwargs.assigning="automatic"' in settings_of(VARIANTS["automatic, annealed"])
 
 
-def test_a_folder_that_is_no_run_is_refused(tmp_path):
+def test_a_folder_that_is_not_a_run_is_refused(tmp_path):
     with pytest.raises(NotFound, match="it is not a finished run"):
         read_run(tmp_path, VARIANTS["annealed"], 0)
 

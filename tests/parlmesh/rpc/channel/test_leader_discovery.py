@@ -220,7 +220,7 @@ async def test_of_all_addresses_of_a_name_the_one_that_serves_is_called(
             await answered_by(hosts[2])
 
 
-async def test_a_name_that_nobody_has_is_waited_for_and_said(names: dict[str, list[str]]) -> None:
+async def test_an_unknown_name_is_waited_for_and_reported(names: dict[str, list[str]]) -> None:
     names["scheduler.test"] = []
     async with open_channel("dns:scheduler.test:50051") as channel:
         stub: Any = rpc.TrainingServiceStub(channel)

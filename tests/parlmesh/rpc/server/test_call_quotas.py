@@ -50,7 +50,7 @@ async def test_after_a_message_that_was_too_large_no_other_is_read_for_a_while()
     assert await quotas.wait_to_be_read(Identity("root", Role.OPERATOR)) is None
 
 
-def test_nobody_is_counted_who_has_no_name() -> None:
+def test_callers_without_a_name_are_not_counted() -> None:
     quotas = Quotas(QuotaConfig(refusals_per_second=0.1, calls_per_second=0.1), HandClock())
     for _ in range(50):
         for identity in (ANYONE, UNKNOWN):

@@ -45,7 +45,7 @@ async def test_what_is_on_its_way_to_one_caller_is_bounded_and_others_do_not_wai
     assert found._places == {}
 
 
-async def test_a_large_answer_goes_alone_and_one_who_leaves_the_line_keeps_nobody_waiting() -> None:
+async def test_a_large_answer_goes_alone_and_a_caller_that_leaves_the_queue_delays_nobody() -> None:
     found, order, ada = Downloads(), list[str](), Identity("ada", Role.ACTOR)
     large = await started(found, ada, 10 * MOST_BYTES, order, "large")
     leaves = await started(found, ada, 10 * MOST_BYTES, order, "leaves")

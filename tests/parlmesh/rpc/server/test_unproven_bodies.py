@@ -57,7 +57,7 @@ async def test_a_connection_that_sent_too_much_is_not_read_for_a_while(refused_s
     assert await bodies.read(body(b"next"), "peer") == b"next"
 
 
-async def test_who_is_slow_gives_way_as_soon_as_somebody_waits() -> None:
+async def test_a_slow_sender_gives_way_as_soon_as_somebody_waits() -> None:
     bodies = Bodies()
     slow, _ = await held(bodies)
     assert await bodies.read(body(b"probe"), "peer") == b"probe"
@@ -66,7 +66,7 @@ async def test_who_is_slow_gives_way_as_soon_as_somebody_waits() -> None:
 
 
 @pytest.mark.usefixtures("patient")
-async def test_who_is_slow_alone_is_waited_for() -> None:
+async def test_a_slow_sender_alone_is_waited_for() -> None:
     bodies = Bodies()
     slow, event = await held(bodies)
     event.set()
@@ -101,7 +101,7 @@ async def test_when_too_many_wait_the_oldest_is_sent_away() -> None:
 
 
 @pytest.mark.usefixtures("patient")
-async def test_who_leaves_while_waiting_takes_no_place_along() -> None:
+async def test_a_caller_that_leaves_while_waiting_frees_its_place() -> None:
     bodies = Bodies()
     slow, event = await held(bodies)
     leaving = asyncio.create_task(bodies.read(body(), "peer"))

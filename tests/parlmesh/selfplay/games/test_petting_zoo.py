@@ -36,6 +36,6 @@ def test_native_games_agree_with_petting_zoo_move_by_move(native, name):
     assert Verdict.WON in ends
 
 
-def test_a_game_that_is_not_there_or_not_for_two_is_refused_by_name():
+def test_a_missing_game_or_one_not_for_two_is_refused_by_name():
     with pytest.raises(InvalidInput, match="nothing_v0"):
         PettingZooGames(1, "pettingzoo.classic:nothing_v0")

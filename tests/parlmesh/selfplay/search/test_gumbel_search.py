@@ -76,7 +76,7 @@ def test_each_side_blocks_in_one(moves):
     assert found(games, 128).move[0] == 0
 
 
-def test_a_lost_position_is_worth_less_than_nothing_to_whom_it_is_lost():
+def test_a_lost_position_has_a_negative_value_for_the_losing_side():
     # Three in a row with both ends open: whatever the second side does, the first one wins.
     lost = found(after(ConnectFour, [2, 2, 3, 3, 4]), 512, considered=7)
     assert lost.value[0] < -0.3

@@ -72,7 +72,7 @@ def test_targets_travel_over_the_wire(searched):
         np.testing.assert_array_equal(read.fragment.columns[name], fragment.columns[name])
 
 
-def test_targets_of_a_stranger_are_checked(searched):
+def test_targets_from_a_stranger_are_checked(searched):
     _, environment, fragment = searched
     schema = TrajectorySchema(environment, 0, trajectory_steps=STEPS, num_envs=GAMES, searched=True)
 
@@ -142,7 +142,7 @@ def test_evaluations_and_matches_search_too(searched):
         ({"algorithm": "dqn", "network": "conv"}, "got dqn with conv"),
     ],
 )
-def test_search_is_refused_where_it_cannot_be(searched, changed, said):
+def test_impossible_searches_are_refused(searched, changed, said):
     settings = {"environment": TICTACTOE, "network": "board", "hidden": [8], "search": {"simulations": 8}} | changed
     config = TrainingConfig.model_validate(settings)
     with pytest.raises(ConfigError, match=said):

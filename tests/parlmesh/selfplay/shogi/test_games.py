@@ -112,7 +112,7 @@ def check_mates():
         assert (float(reward[0]), bool(terminated[0])) == (1.0, True)
 
 
-def test_who_mates_is_paid_on_either_side():
+def test_mating_pays_on_either_side():
     check_mates()
 
 
@@ -176,7 +176,7 @@ def test_the_fourth_occurrence_of_a_position_is_a_draw():
     assert verdicts == [Verdict.GOES_ON] * 11 + [Verdict.DRAWN]
 
 
-def test_who_checks_for_ever_loses():
+def test_perpetual_check_loses():
     # Black's rook checks from two squares; white's king goes to and fro.
     sfen = "4k4/9/9/9/9/9/9/R8/4K4 b - 1"
     _, verdicts = game(sfen, "9h5h", *("5a4a", "5h4h", "4a5a", "4h5h") * 3)

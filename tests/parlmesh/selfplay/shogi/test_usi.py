@@ -25,7 +25,7 @@ def test_an_engine_introduces_itself_and_ends_at_quit():
     assert said("usi", "isready", "quit", "usi")[-2:] == ["usiok", "readyok"]
 
 
-def test_it_plays_a_legal_move_and_refuses_what_is_none():
+def test_it_plays_a_legal_move_and_refuses_an_illegal_one():
     (answer,) = said("position startpos moves 7g7f 3c3d", "go btime 0 wtime 0 byoyomi 1000")
     move = answer.removeprefix("bestmove ")
     position(f"startpos moves 7g7f 3c3d {move}", "spatial")

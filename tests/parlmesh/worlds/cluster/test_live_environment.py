@@ -204,7 +204,7 @@ def test_somebody_elses_change_between_looking_and_writing_is_a_conflict(env, st
     assert state.writes == []
 
 
-def test_an_eviction_that_a_disruption_budget_forbids_is_said(env, state):
+def test_an_eviction_that_a_disruption_budget_forbids_is_reported(env, state):
     live = env()
     live.reset()
     live.step(np.array([NOTHING, PLACE + 0]))
@@ -248,7 +248,7 @@ def test_lists_longer_than_a_page_are_read_to_their_end(env, state):
     assert sum(path.endswith("/pods") for _, path in state.requests) == 2
 
 
-def test_an_api_server_that_is_gone_is_said():
+def test_a_missing_api_server_is_reported():
     config = LiveConfig(namespace=SPACE, server="http://127.0.0.1:9", prometheus="http://127.0.0.1:9")
     live = LiveCluster(connect(server="http://127.0.0.1:9"), config, WORLD)
     with pytest.raises(Unavailable, match="does not answer"):

@@ -28,7 +28,7 @@ def test_a_world_gives_its_own_parameters_back(queue):
     assert found.left_out == 0
 
 
-def test_noise_costs_error_and_is_told():
+def test_noise_increases_the_error_and_is_reported():
     found = fitted(recorded("per_pod", noise=0.2), "per_pod")
     assert found.service_rate == pytest.approx(40.0, rel=0.1)
     assert 0.1 < found.relative_error < 0.3
@@ -95,7 +95,7 @@ def test_series_are_joined_where_all_are_known():
         ("3E", 3e18),
     ],
 )
-def test_quantities_are_those_of_kubernetes(text, value):
+def test_quantities_are_read_as_in_kubernetes(text, value):
     assert quantity(text) == pytest.approx(value)
 
 

@@ -38,7 +38,7 @@ def test_baselines_play_the_smaller_versions_too(version):
     assert random < static
 
 
-def test_a_baseline_that_is_not_known_is_refused_by_name():
+def test_an_unknown_baseline_is_refused_by_name():
     with pytest.raises(InvalidInput, match="random, static"):
         evaluate_baseline("lucky", 3, {}, 1, seed=0)
 

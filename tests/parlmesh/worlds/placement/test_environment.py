@@ -192,7 +192,7 @@ def test_the_engine_steps_the_native_vector_form():
         ({"cluster": {"nodes": []}}, "cluster"),
     ],
 )
-def test_a_world_that_cannot_be_is_refused_by_name(arguments, said):
+def test_an_impossible_world_is_refused_by_name(arguments, said):
     with pytest.raises(InvalidInput, match=said):
         PlacementVectorEnv(1, **arguments)
 

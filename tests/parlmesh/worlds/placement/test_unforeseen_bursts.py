@@ -31,7 +31,7 @@ def test_with_bursts_it_is_between_the_best_course_and_the_baselines():
     assert insured.resource < best.resource
 
 
-def test_whoever_foresees_nothing_does_as_well_where_nothing_comes_and_worse_where_users_move():
+def test_without_foresight_it_does_as_well_without_changes_and_worse_when_users_move():
     still = {**SMALL, "deployments": 1, "mobility": 0.0, "node_failures": 0.0, "load_noise": 0.0}
     insured = evaluate_insured(still, 4, seed=1).reward
     assert evaluate_replanned(still, 4, seed=1).reward == pytest.approx(insured)

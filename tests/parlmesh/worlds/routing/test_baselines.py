@@ -33,6 +33,6 @@ def test_under_load_paths_that_know_it_deliver_more():
     assert found["load-aware-etx"].stretch > 1.0
 
 
-def test_a_baseline_that_is_not_known_is_refused_by_name():
+def test_an_unknown_baseline_is_refused_by_name():
     with pytest.raises(InvalidInput, match="shortest-etx"):
         evaluate_baseline("lucky", {}, 1, seed=0)

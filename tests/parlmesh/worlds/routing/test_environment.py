@@ -120,7 +120,7 @@ def test_a_link_that_is_down_is_masked_and_a_packet_sent_over_it_is_lost(chain):
     assert checked
 
 
-def test_where_no_neighbour_is_there_the_packet_is_lost(chain):
+def test_a_packet_without_a_neighbour_is_lost(chain):
     env = sent(chain(), 0, 2)
     _, _, terminated, _, info = env.step(1)
     assert terminated
@@ -151,7 +151,7 @@ def test_a_bounded_queue_behaves_as_its_formulas_say():
         ({"nodes": 500, "networks": 1000, "scenarios": 1000}, "at most"),
     ],
 )
-def test_a_mesh_that_cannot_be_is_refused_by_name(arguments, said):
+def test_an_impossible_mesh_is_refused_by_name(arguments, said):
     if said == "at most":
         arguments = {"nodes": 40, "networks": 100, "scenarios": 1000, "ttl": 255}
     with pytest.raises(InvalidInput, match=said):

@@ -44,7 +44,7 @@ def test_a_file_gives_its_largest_part_with_every_edge_once(tmp_path):
         ("nothing", "not a GML graph"),
     ],
 )
-def test_a_file_that_is_no_mesh_is_refused_by_name(tmp_path, text, said):
+def test_a_file_that_is_not_a_mesh_is_refused_by_name(tmp_path, text, said):
     file = tmp_path / "bad.gml"
     file.write_text(text)
     with pytest.raises(InvalidInput, match=said):
@@ -75,7 +75,7 @@ def test_a_generated_mesh_is_connected_and_the_same_again(nodes, seed):
     assert np.isfinite(shortest(nodes, source, target, np.ones(len(source)))).all()
 
 
-def test_shortest_paths_are_those_of_hand():
+def test_shortest_paths_equal_hand_computed_ones():
     source, target = np.array([0, 1, 0, 2]), np.array([1, 2, 2, 0])
     found = shortest(3, source, target, np.array([1.0, 1.0, 5.0, 1.0]))
     assert found.tolist() == [[0.0, 1.0, 2.0], [2.0, 0.0, 1.0], [1.0, 2.0, 0.0]]

@@ -9,7 +9,7 @@ from parlmesh.mapek.node.actions.folder import ClearFolder
 from parlmesh.mapek.node.settings import NodeConfig
 
 
-async def test_what_lies_in_it_is_deleted_and_nothing_that_a_link_leads_to(tmp_path: Path) -> None:
+async def test_contents_are_deleted_but_nothing_behind_a_link(tmp_path: Path) -> None:
     folder, elsewhere = tmp_path / "cache", tmp_path / "precious"
     (folder / "deep" / "deeper").mkdir(parents=True)
     (folder / "deep" / "deeper" / "page").write_bytes(b"x" * 1000)
@@ -26,7 +26,7 @@ async def test_what_lies_in_it_is_deleted_and_nothing_that_a_link_leads_to(tmp_p
     assert (await ClearFolder().do({"folder": str(folder)}, NodeConfig())).detail.startswith("0 entries")
 
 
-async def test_what_is_no_folder_is_left_alone(tmp_path: Path) -> None:
+async def test_anything_but_a_folder_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("kept")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "kept").write_text("kept")

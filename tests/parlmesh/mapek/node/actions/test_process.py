@@ -45,7 +45,7 @@ async def test_a_process_is_ended_and_started_as_its_operator_said(program: Path
     assert f"{fresh.pid} was started" in done.detail
 
 
-async def test_without_a_line_of_its_operator_it_is_only_ended(program: Path) -> None:
+async def test_without_an_operators_command_a_process_is_only_ended(program: Path) -> None:
     with started(program):
         done = await RestartProcess().do({"name": program.name}, NodeConfig())
     assert done.detail == f"1 processes {program.name} were ended"
@@ -55,7 +55,7 @@ async def test_without_a_line_of_its_operator_it_is_only_ended(program: Path) ->
 
 
 @pytest.mark.parametrize("arguments", [("soon",), ()])
-async def test_one_that_does_not_stay_is_a_failure(program: Path, arguments: tuple[str, ...]) -> None:
+async def test_a_process_that_does_not_stay_up_is_a_failure(program: Path, arguments: tuple[str, ...]) -> None:
     settings = NodeConfig(processes={program.name: (str(program), *arguments)})
     with pytest.raises(FailedPrecondition, match="ended at once with exit code 1"):
         await RestartProcess().do({"name": program.name}, settings)

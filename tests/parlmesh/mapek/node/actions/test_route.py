@@ -65,7 +65,7 @@ def test_packets_take_the_new_way_and_the_old_one_after_the_rollback():
         {"destination": "10.8.0.0/16", "device": "--all"},
     ],
 )
-def test_what_is_no_route_is_refused(parameters):
+def test_an_invalid_route_is_refused(parameters):
     with pytest.raises(InvalidInput):
         asyncio.run(_do(parameters))
 

@@ -53,6 +53,6 @@ async def test_a_machine_without_systemd_says_so(calls: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("unit", ["a b", "web;reboot", "--force", "", "$(x)", 3])
-def test_what_is_no_unit_is_refused(unit: object) -> None:
+def test_an_invalid_unit_is_refused(unit: object) -> None:
     with pytest.raises(InvalidInput, match="unit of restart_unit"):
         RestartUnit().target({"unit": unit})
