@@ -1,5 +1,5 @@
-"""Before anything imports numpy or gRPC: small matrices are fastest on one thread, since the tests share the cores, and
-servers in a test's own process use the engine that the binaries choose."""
+"""Runs before anything imports numpy or gRPC: small matrices are fastest on one thread, since the tests share the
+cores, and servers in a test's own process use the engine that the binaries choose."""
 
 import gc
 import os
@@ -14,13 +14,13 @@ from hypothesis import settings
 
 from parlmesh.grpc_engine import choose_engine
 
-# What collecting makes stays until the end: looking for garbage in it is a tenth of the time, now and in every test.
+# Objects made during collection stay until the end; searching them for garbage would take a tenth of the time.
 gc.disable()
 
 if TYPE_CHECKING:
     from parlmesh.testing.postgres import Cluster
 
-# Its threads are counted when it is imported: two that wait for each other on busy cores take thirty times as long.
+# torch counts its threads on import: two that wait for each other on busy cores take thirty times as long.
 assert "numpy" not in sys.modules, "numpy was imported before its threads were set to one"
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
@@ -28,15 +28,15 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 choose_engine()
 
-# How long an example takes says more about the other processes of the machine than about the code.
+# The time an example takes depends more on the machine's other processes than on the code.
 settings.register_profile("without deadline", deadline=None)
 settings.load_profile("without deadline")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that start processes wait more than they compute: each worker begins with a part of their files, chaos
-    before all, and the others fill the gaps and the end. Workers divide the list into equal stretches, one for each."""
+    """Tests that start processes mostly wait, so each worker begins with some of their files, chaos first, and other
+    tests fill the gaps. Workers take equal stretches of the list."""
     files: dict[Path, list[pytest.Item]] = defaultdict(list)
     for item in items:
         files[item.path].append(item)
@@ -74,7 +74,7 @@ def _only_its_own_tasks(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def postgres() -> "Iterator[Cluster]":
-    """One PostgreSQL for all tests of a worker; each takes a database of its own."""
+    """One PostgreSQL for all tests of a worker; each test has its own database."""
     from parlmesh.testing.postgres import Cluster, binaries
 
     if binaries() is None:

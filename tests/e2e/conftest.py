@@ -15,12 +15,12 @@ START_SECONDS = 60.0
 
 @pytest.fixture(scope="session", autouse=True)
 def _without_page() -> None:
-    """One more process for each fleet is a second each; the tests of the page ask for it."""
+    """An extra process costs each fleet a second, so only the tests of the page ask for it."""
     os.environ.setdefault("PARLMESH_UP__DASHBOARD", "false")
 
 
 class Fleet:
-    """A scheduler, a learner and actors on ports of the system's choice; every setting can be given."""
+    """A scheduler, a learner and actors on free ports; every setting can be overridden."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder = folder

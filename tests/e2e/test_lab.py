@@ -1,4 +1,4 @@
-"""The loop heals a mesh of namespaces, by what real packets meet."""
+"""The loop heals a mesh of namespaces that carries real packets."""
 
 import pytest
 

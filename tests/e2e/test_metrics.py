@@ -1,4 +1,4 @@
-"""What Prometheus finds on every process is what docs/metrics.md promises."""
+"""Prometheus finds on every process what docs/metrics.md promises."""
 
 import re
 import urllib.request

@@ -15,7 +15,7 @@ ENDLESS = {"training.step_budget": 10**9, "training.goal_return": "null", "train
 
 
 def value(port, name):
-    """A number of a metrics page; 0 where it is not there yet."""
+    """A number from a metrics page; 0 if it is missing."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         lines = answer.read().decode().splitlines()
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))

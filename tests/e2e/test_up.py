@@ -1,4 +1,4 @@
-"""`parlmesh up` as a user has it: a real fleet of real processes, killed for real."""
+"""`parlmesh up` as a user runs it: a real fleet of real processes, killed for real."""
 
 import contextlib
 import json
@@ -28,7 +28,7 @@ from parlmesh.v1.training_service_pb2_grpc import TrainingServiceStub
 pytestmark = pytest.mark.e2e
 
 PATIENCE = 60.0
-# A look at a fleet costs calls and a walk over its processes, on the cores that the fleet works with.
+# Looking at a fleet costs calls and a walk over its processes, on the fleet's own cores.
 LOOK = 0.1
 ENDLESS = ("--steps", "100000000", "--no-goal")
 SHORT = ("--steps", "6000", "--no-goal")
@@ -102,7 +102,7 @@ class Up:
         return found
 
     def port(self, service: str) -> int:
-        """Where a service serves; it stays there over restarts."""
+        """The address of a service, which restarts keep."""
 
         def written() -> int:
             file = self.root / f"{service}.yaml"
@@ -152,14 +152,14 @@ class Up:
 
 @pytest.fixture
 def endless(tmp_path: Path) -> Iterator[Up]:
-    """A fleet that trains and would go on."""
+    """A fleet that keeps training."""
     with Up(tmp_path, *ENDLESS) as up:
         up.trains_past(0)
         yield up
 
 
 def events(log: Path, name: str) -> list[dict[str, Any]]:
-    # The last line may be half written.
+    # The last line may be incomplete.
     whole = [line for line in log.read_text().splitlines(keepends=True) if line.startswith("{") and line.endswith("\n")]
     return [event for event in map(json.loads, whole) if event.get("event") == name]
 
@@ -226,7 +226,7 @@ def test_every_killed_process_comes_back_and_kill_9_of_up_itself_ends_them_all(e
 
 
 def kill_an_actor(up: Up) -> None:
-    """A replacement of the next incarnation, which has seeds of its own."""
+    """A replacement has the next incarnation, with its own seeds."""
     first = up.child("actor-0")
     first.kill()
     up.child("actor-0", other_than=first.pid)
@@ -342,7 +342,7 @@ def test_in_a_terminal_the_table_is_live(tmp_path: Path) -> None:
     )
     os.close(theirs)
     text = b""
-    # Linux ends the reading of a pseudo-terminal whose other side is closed with EIO.
+    # Linux ends reading a pseudo-terminal with EIO once the other side is closed.
     with contextlib.suppress(OSError):
         while chunk := os.read(ours, 65536):
             text += chunk

@@ -1,4 +1,5 @@
-"""A small fleet of real processes whose links, disks and clocks fail on command, and a client that keeps books."""
+"""A small fleet of real processes whose links, disks and clocks fail on command, and a client that records
+everything."""
 
 import asyncio
 import contextlib
@@ -22,13 +23,13 @@ from tools.faults.fleet import ChaosFleet, Member
 from tools.faults.schedule import Plan
 
 SECONDS = 60.0
-# Leases that end soon, so that a test of their end is short.
+# Short leases, so that tests of their end are short.
 SHORT = {"leases.heartbeat_seconds": 0.2, "leases.duration_seconds": 2.0, "leases.reconnect_seconds": 1.0}
 KINDS = "[noop, mark_inline, mark_loop, mark_thread]"
 
 
 class Fleet:
-    """What a test does to a fleet, and what the fleet's client saw."""
+    """What a test does to a fleet, and what the client saw."""
 
     def __init__(self, processes: ChaosFleet, stub: Any, journal: Journal) -> None:
         self.processes = processes
@@ -43,7 +44,7 @@ class Fleet:
         return self.processes.members[f"actor-{index}"]
 
     async def submit(self, *task_ids: str, kind: str = "mark_loop", seconds: float = 0.0, **spec: Any) -> None:
-        """Once, without a retry; raises what the scheduler says."""
+        """Submits once, without a retry; raises the scheduler's error."""
         tasks = [
             task_pb2.TaskSpec(
                 task_id=task_id, kind=kind, payload=payload_to_proto({"seconds": seconds}), submitter="test", **spec
@@ -55,7 +56,7 @@ class Fleet:
         self._journal.add(Submitted(task_ids, start, now(), "accepted"))
 
     async def outcomes(self, *task_ids: str, seconds: float = SECONDS) -> dict[str, task_pb2.Outcome]:
-        """Waits for all of them, over whatever breaks meanwhile."""
+        """Waits for all of them, whatever breaks meanwhile."""
         found: dict[str, task_pb2.Outcome] = {}
 
         async def all_there() -> bool:
@@ -88,13 +89,13 @@ class Fleet:
         return sorted(found, key=lambda each: each.at)
 
     async def until_begun(self, *task_ids: str, count: int | None = None) -> list[Began]:
-        """The attempts, once there are so many; one each when no number is given."""
+        """The attempts, once there are this many; by default one per task."""
         wanted = count or len(task_ids)
         await wait_until_async(lambda: len(self.begun(*task_ids)) >= wanted, SECONDS)
         return self.begun(*task_ids)
 
     def fault(self, target: str, kind: str, start: float, lingers: float = 0.0) -> None:
-        """Says that a fault took place, from `start` to now."""
+        """Records that a fault took place from `start` until now."""
         self._journal.add(Fault(target, kind, start, now(), lingers))
 
     def violations(self) -> list[Violation]:

@@ -34,13 +34,13 @@ async def test_the_late_result_of_a_stopped_actor_is_refused(open_fleet) -> None
         (first,) = await fleet.until_begun("late")
         stopped, index = now(), int(first.actor[-1])
         fleet.actor(index).signal(signal.SIGSTOP)
-        # Given to the other actor, which ends it while the first one stands still.
+        # The other actor gets the task and finishes it while the first one is stopped.
         outcome = (await fleet.outcomes("late"))["late"]
         assert outcome.actor_id != first.actor
         assert outcome.attempts == 2
         fleet.actor(index).signal(signal.SIGCONT)
         fleet.fault(first.actor, "stop", stopped, lingers=5.0)
-        # Whoever was stopped is back and takes tasks again; what it had is not accepted a second time.
+        # The stopped actor is back and takes tasks again; its late result is not accepted.
         await fleet.submit(*(f"next-{number}" for number in range(8)), seconds=0.2)
         ended = await fleet.outcomes(*(f"next-{number}" for number in range(8)))
         assert {each.actor_id for each in ended.values()} == {"actor-0", "actor-1"}
@@ -54,7 +54,7 @@ async def test_a_partition_that_outlasts_the_lease_costs_no_second_result(open_f
         (first,) = await fleet.until_begun("cut")
         link, start = fleet.processes.links[first.actor], now()
         link.hold()
-        # Twice the lease; the task is done elsewhere meanwhile, and on the actor that is cut off, too.
+        # Twice the lease; meanwhile the task is done elsewhere, and also on the actor that is cut off.
         outcome = (await fleet.outcomes("cut"))["cut"]
         await wait_until_async(lambda: now() > start + 4.0, 60.0)
         assert link.up.held > 0

@@ -52,7 +52,7 @@ async def test_a_failover_to_a_synchronous_standby_loses_nothing_that_was_acknow
 
 
 async def test_possible_losses_of_a_failover_to_an_asynchronous_standby_are_announced(tmp_path: Path) -> None:
-    """What the standby lacks is gone; the schedulers go on with what is there, as another memory."""
+    """What the standby lacks is lost; the schedulers continue with the rest, as a new memory."""
     with Cluster(fsync=True) as primary, primary.standby() as standby:
         async with (
             Schedulers(primary, tmp_path / "fleet", standby=standby) as schedulers,
@@ -66,11 +66,11 @@ async def test_possible_losses_of_a_failover_to_an_asynchronous_standby_are_anno
             position = primary.sql("postgres", "SELECT pg_current_wal_lsn()::text AS position")[0]["position"]
             replayed = f"SELECT 1 WHERE pg_last_wal_replay_lsn() >= '{position}'::pg_lsn"
             await wait_until_async(lambda: standby.sql("postgres", replayed), SECONDS)
-            # It gets nothing more from here on, and nobody is told.
+            # From here on it gets nothing more, silently.
             await asyncio.to_thread(standby.cut_off)
             await wait_until_async(partial(_accepted, stub, "lost"), SECONDS)
             await asyncio.to_thread(primary.kill)
-            # A database that cannot be written is one that is away.
+            # An unwritable database counts as one that is away.
             with pytest.raises(OSError, match="read-write"):
                 await asyncio.to_thread(_promises, standby.url("postgres"))
             await asyncio.to_thread(standby.promote)

@@ -1,4 +1,4 @@
-"""A crash at every failpoint, in many seeded schedules: what a restart finds is what was acknowledged."""
+"""A crash at every failpoint, in many seeded schedules: a restart finds everything that was acknowledged."""
 
 import tempfile
 from collections.abc import Callable, Iterator
@@ -22,14 +22,14 @@ PLACES = (*failpoints.RECORDING, *failpoints.COMPACTION)
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """In memory where there is such a place: a copy of the files is the crash, and no disk needs to be waited for."""
+    """In memory if possible: a copy of the files is the crash, so there is no need to wait for a disk."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as found:
         yield Path(found)
 
 
 def crash_often(place: str, schedules: int, first_seed: int, folder: Path) -> None:
-    """Until so many schedules have crashed at the place."""
+    """Runs until this many schedules have crashed at the place."""
     done = 0
     for seed in range(first_seed, first_seed + 5 * schedules):
         try:
@@ -53,7 +53,7 @@ def test_two_hundred_schedules_of_crashes_leave_what_was_acknowledged(place: str
 
 
 class Tables:
-    """PostgreSQL's: a crash is a copy of the rows."""
+    """A PostgreSQL store: a crash is a copy of its rows."""
 
     NAMES = ("leader", "journal", "snapshot")
 
@@ -75,7 +75,7 @@ class Tables:
                 rows = (kept[name] or "[]").replace("'", "''")
                 source = f"json_populate_recordset(NULL::parlmesh.{name}, '{rows}')"
                 statements.append(f"INSERT INTO parlmesh.{name} SELECT * FROM {source}")
-            # Nobody waits for the lease of the dead.
+            # Do not wait for the dead leader's lease.
             query(self._copy, *statements, "UPDATE parlmesh.leader SET until = '-infinity'")
             return PostgresStore(Target(self._copy))
 

@@ -1,4 +1,4 @@
-"""Random bytes and messages of random fields on every RPC of both servers: refused by name, and nobody is the worse."""
+"""Random bytes and messages with random fields on every RPC of both servers are refused by name and harm nobody."""
 
 import asyncio
 import importlib
@@ -34,7 +34,7 @@ SERVERS = {
     ),
 }
 CALLS = 25
-# A stream that waits for more is no fault; it is left after this long.
+# A stream that waits for more is not a fault; it is left after this long.
 PATIENCE = 0.3
 BAD = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.DATA_LOSS)
 
@@ -128,7 +128,7 @@ async def test_bytes_on_any_rpc_are_at_worst_refused(server: str, tmp_path: Path
     if server == "scheduler":
         settings["store.path"] = tmp_path / "s.sqlite"
     else:
-        # With every service there is; its run waits for a scheduler.
+        # It has every service; its run waits for a scheduler.
         settings |= {"run_dir": tmp_path / "run", "mode": "fleet", "scheduler": "127.0.0.1:1"}
     arguments = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
     with Process(server, *arguments, cwd=ROOT) as process:
@@ -146,7 +146,7 @@ async def test_bytes_on_any_rpc_are_at_worst_refused(server: str, tmp_path: Path
                     code, details = await status_of(channel, method, data)
                     assert code is not grpc.StatusCode.UNIMPLEMENTED, f"{method.full_name} is not served"
                     assert code not in BAD, f"{method.full_name} {data[:80]!r}: {code} {details}"
-                    # What a stream cannot even parse is gRPC's own word.
+                    # gRPC's own error for a message that cannot be parsed.
                     internal = code is grpc.StatusCode.INTERNAL and details != "Internal error from Core"
                     assert not internal, f"{method.full_name} {data[:80]!r}: {details}"
                     assert "Traceback" not in details
@@ -155,7 +155,7 @@ async def test_bytes_on_any_rpc_are_at_worst_refused(server: str, tmp_path: Path
         assert process.running
         assert not [event["event"] for event in process.events() if "traceback" in event]
         process.kill()
-    # What was accepted of it is no poison for the next start, nor for what was there before, however it ended.
+    # What was accepted harms neither the next start nor earlier tasks.
     with Process(server, *arguments, cwd=ROOT) as process:
         process.wait_for("serving", 60.0)
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:

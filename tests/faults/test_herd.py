@@ -1,4 +1,4 @@
-"""Hundreds of actors that come back at once, and clients that ping too often."""
+"""Hundreds of actors return at once, and clients ping too often."""
 
 import asyncio
 from pathlib import Path
@@ -90,7 +90,7 @@ async def test_a_client_that_pings_too_often_is_sent_away_and_loses_nothing(tmp_
             goodbyes: list[str] = []
             seen: list[task_pb2.Outcome] = []
             while not seen:
-                # Nothing is said on the stream but pings.
+                # Only pings are sent on the stream.
                 try:
                     async for answer in stub.WatchTasks(pb.WatchTasksRequest(task_ids=["long"]), timeout=SECONDS):
                         seen += answer.outcomes

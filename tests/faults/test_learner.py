@@ -64,11 +64,11 @@ class SerialLearner:
 
 
 def kill_within_a_checkpoint(learner: SerialLearner, newest: int) -> int:
-    """Gives the newest version that was seen; `newest` is that of the life before."""
+    """Returns the newest version seen; `newest` is from the previous lifetime."""
     with learner.start() as process:
         wait_until(lambda: learner.version() > newest and learner.checkpoints(), SECONDS)
         before = learner.shim.seen("slow_fsyncs")
-        # A disk so slow that the kill falls into the writing.
+        # The disk is so slow that the kill hits the writing.
         learner.shim.set(fsync_delay_ms=1000)
         wait_until(lambda: learner.shim.seen("slow_fsyncs") > before and learner.partial(), SECONDS)
         seen = learner.version()

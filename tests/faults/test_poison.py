@@ -1,4 +1,4 @@
-"""A task that kills whoever runs it, beside a scheduler that dies as well."""
+"""A task that kills every actor that runs it, while the scheduler dies too."""
 
 import pytest
 
@@ -14,7 +14,7 @@ async def test_a_task_that_kills_its_actors_is_quarantined_even_if_the_scheduler
         for lost in range(1, 4):
             await fleet.until_begun("poison", count=lost)
             if lost == 2:
-                # Both go at once: the loss is counted when the actor is back without its lease.
+                # Both die at once: the loss is counted when the actor returns without its lease.
                 await fleet.scheduler.kill()
                 await fleet.actor().kill()
                 await fleet.scheduler.start()

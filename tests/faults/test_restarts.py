@@ -1,4 +1,5 @@
-"""What a restart of the scheduler must not cost: running work, results that came meanwhile, a clock that moved."""
+"""What a restart of the scheduler must keep: running work, results that came meanwhile, timers despite a moved
+clock."""
 
 import asyncio
 import os
@@ -42,14 +43,14 @@ async def test_1500_running_and_10000_queued_tasks_outlive_the_death_of_the_sche
         await fleet.submit(*queued)
         await wait_until_async(lambda: len(fleet.begun(*running)) == len(running), SECONDS)
         before = await fleet.statistics()
-        # Some more are at the actors, behind those that run.
+        # The actors hold a few more, behind the running ones.
         assert before.running_tasks >= len(running)
         assert before.running_tasks + before.queued_tasks == len(running) + len(queued)
         await fleet.scheduler.kill()
         assert len(fleet.begun()) < len(running) + len(queued), "not all could run yet"
         await fleet.scheduler.start()
         assert fleet.scheduler.process is not None
-        # By its own time, since others may have the machine: it serves again within five seconds.
+        # By its processor time, since others may use the machine: it serves again within five seconds.
         assert cpu_seconds(fleet.scheduler.process.pid) < 5.0
         outcomes = await fleet.outcomes(*running, *queued, seconds=300.0)
         assert {(outcome.state, outcome.attempts) for outcome in outcomes.values()} == {
@@ -65,7 +66,7 @@ async def test_results_that_came_while_the_scheduler_was_away_count(open_fleet) 
         await fleet.submit(*ALL, seconds=0.5)
         await fleet.until_begun(*ALL)
         await fleet.scheduler.kill()
-        # Everything ends with nobody to tell.
+        # Everything ends while there is no scheduler to tell.
         await asyncio.sleep(1.0)
         await fleet.scheduler.start()
         outcomes = await fleet.outcomes(*ALL)
@@ -86,7 +87,7 @@ async def test_a_clock_jump_during_a_restart_forgets_nothing_and_keeps_nobody_ou
         await fleet.scheduler.start()
         outcomes = await fleet.outcomes("ended", "running", "queued", "waits")
         assert {outcome.attempts for outcome in outcomes.values()} == {1}
-        # An actor of a fixed id that starts on the moved clock is no older start of itself.
+        # An actor with a fixed id that starts on the moved clock does not count as an older start of itself.
         await fleet.actor().kill()
         await fleet.actor().start()
         await fleet.submit("after", kind="mark_inline")

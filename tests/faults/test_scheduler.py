@@ -22,7 +22,7 @@ ALL = tuple(f"t{number}" for number in range(8))
 
 
 async def healths_while(leaving: Any, address: str) -> list[bool]:
-    """What a process says of its health while it leaves in peace, which it must do with exit code 0."""
+    """The health that a process reports while it stops gracefully, which must end with exit code 0."""
     told: list[bool] = []
     async with open_channel(address) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)
@@ -80,7 +80,7 @@ async def test_a_submit_whose_answer_was_lost_can_be_repeated(open_fleet) -> Non
         await fleet.submit("first", kind="mark_inline")
         link.hold(up=False)
         asking = asyncio.create_task(fleet.submit("lost", kind="mark_inline"))
-        # Committed and run, while the answer is held back; then the link is cut and the answer is gone.
+        # The task is committed and run while the answer is held back; then the link is cut and the answer is lost.
         await fleet.until_begun("lost")
         assert not asking.done()
         link.cut()
@@ -97,7 +97,7 @@ async def test_a_submit_whose_answer_was_lost_can_be_repeated(open_fleet) -> Non
 @pytest.mark.parametrize("shift", [3600, pytest.param(-3600, marks=pytest.mark.slow)])
 async def test_a_jump_of_the_wall_clock_changes_no_lease_and_no_deadline(open_fleet, shift: int) -> None:
     async with open_fleet(slots=[2]) as fleet:
-        # Deadlines that are no shorter for a clock that jumped on, and no longer for one that went back.
+        # Deadlines get no shorter when the clock jumps forward and no longer when it goes back.
         far, soon = Duration(seconds=600), Duration(seconds=2)
         await fleet.submit("long", seconds=4.0, run_timeout=far)
         await fleet.submit("endless", seconds=600.0, run_timeout=soon, max_attempts=1)
@@ -147,7 +147,7 @@ async def test_a_bad_disk_acknowledges_nothing_says_so_and_recovers(open_fleet, 
         await wait_until_async(lambda: serving(fleet), 60.0)
         await fleet.scheduler.kill()
         if counter == "full_writes":
-            # One that starts without space waits for some.
+            # A scheduler that starts without space waits for some.
             fleet.scheduler.shim.set(**faults)
             refused = fleet.scheduler.shim.seen(counter)
             starting = asyncio.create_task(fleet.scheduler.start())
@@ -169,7 +169,7 @@ async def test_no_task_starts_whose_lease_cannot_be_recorded(open_fleet) -> None
         fleet.scheduler.shim.set(write_errno=errno.EIO)
         asking = asyncio.create_task(fleet.submit("refused"))
         await wait_until_async(lambda: _not(serving(fleet)), 60.0)
-        # The first one ends; whoever is killed then has forgotten whatever it gave out since.
+        # The first task ends; an actor killed now has forgotten whatever it started since.
         await asyncio.sleep(5.0)
         assert fleet.scheduler.shim.seen("failed_writes") > 0
         await fleet.scheduler.kill()
@@ -205,7 +205,7 @@ async def test_a_slow_disk_loses_no_lease_and_shares_its_commits(open_fleet) -> 
         fleet.scheduler.shim.set(fsync_delay_ms=500)
         names = [f"slow{number}" for number in range(40)]
         start = now()
-        # At once: they share a few commits instead of waiting for one each.
+        # Submitted together, they share a few commits instead of waiting for one each.
         async with asyncio.TaskGroup() as group:
             for name in names:
                 group.create_task(fleet.submit(name, kind="mark_inline"))
@@ -222,7 +222,7 @@ async def test_a_slow_disk_loses_no_lease_and_shares_its_commits(open_fleet) -> 
 
 @pytest.mark.slow
 async def test_a_slow_disk_costs_latency_and_less_than_half_of_the_throughput(open_fleet) -> None:
-    """Batches grow: what is decided while one is being synced is committed together, and slots have work meanwhile."""
+    """Batches grow: decisions made during one sync are committed together, and slots have work meanwhile."""
     count = 400
 
     async def load(fleet, name: str) -> float:

@@ -1,4 +1,4 @@
-"""The shim does what it is told, to the files it is told of, and counts it."""
+"""The shim injects the requested faults into the named files, and counts them."""
 
 import errno
 import subprocess

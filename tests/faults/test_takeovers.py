@@ -1,4 +1,4 @@
-"""Schedulers on one PostgreSQL: whoever leads is killed, stopped or cut off under load, and another goes on."""
+"""Schedulers on one PostgreSQL: the leader is killed, stopped or cut off under load, and another takes over."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 from tools.faults.takeovers import FAULTS, SECONDS, Schedulers, under_load
 
-# Leases that end soon, so that a test of their end is short.
+# Short leases, so that tests of their end are short.
 SHORT = {"store.lease_seconds": 0.8, "leases.heartbeat_seconds": 0.5}
 
 

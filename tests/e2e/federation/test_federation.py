@@ -47,7 +47,7 @@ class Mischief:
 
 
 def update(task: dict[str, Any], value: float) -> "list[pb.SubmitUpdateRequest]":
-    """An update as the node of that task could have sent it."""
+    """An update that the node of that task could have sent."""
     data = np.full(SIZE, value, "<f4").tobytes()
     header = pb.UpdateHeader(
         federation_id="f",
@@ -117,7 +117,7 @@ def test_rounds_close_on_time_with_the_right_model_whatever_nodes_do(fleet, tmp_
                 first = await wait_until_async(lambda: tasks_of(scheduler, "good#0"), 60.0)
                 dead.kill()
 
-                # good#0 answers by itself; here is a second answer of its, which is another.
+                # good#0 answers by itself; this is a second, different answer in its name.
                 async def accepted() -> bool:
                     return bool((await tasks_of(scheduler, "good#0"))[0]["done"])
 
@@ -152,7 +152,7 @@ def test_rounds_close_on_time_with_the_right_model_whatever_nodes_do(fleet, tmp_
 
 @pytest.mark.slow
 def test_a_coordinator_killed_mid_round_ends_with_the_same_model_as_one_that_was_not(fleet, tmp_path):
-    """kill -9 of the learner in every round; the nodes and the scheduler live on."""
+    """Kills the learner with -9 in every round; the nodes and the scheduler stay up."""
     fleet.scheduler()
     learner = fleet.learner(mode="federation")
     kinds = '["federated_fit","federated_evaluate"]'

@@ -47,7 +47,7 @@ def moved(number: int) -> Any:
 
 
 def patterns(number: int) -> list[bytes]:
-    """Stretches of a node's update, as it is and in fixed point: any of them would give it away."""
+    """Stretches of a node's update, plain and in fixed point: any of them would reveal it."""
     vector = moved(number)
     words = FixedPoint(10, 1.0, 100).words(vector, 10 * number)
     starts = (1, SIZE // 2, SIZE - 8)
@@ -55,7 +55,7 @@ def patterns(number: int) -> list[bytes]:
 
 
 def memory_of(process: Process) -> bytes:
-    """All that the process can read and write, without pages that it never wrote to."""
+    """All writable memory of the process, without pages that it never wrote to."""
     found = []
     with open(f"/proc/{process.pid}/maps") as maps, open(f"/proc/{process.pid}/mem", "rb", buffering=0) as memory:
         for line in maps:
@@ -72,7 +72,7 @@ def memory_of(process: Process) -> bytes:
 
 
 def holds_any(found: bytes, wanted: list[bytes]) -> bool:
-    """Whether one of many short patterns is there; `in` would read everything once for each."""
+    """Whether one of many short patterns occurs; `in` would read everything once per pattern."""
     known = set(wanted)
     first = np.zeros(1 << 16, bool)
     first[[int.from_bytes(pattern[:2], "little") for pattern in known]] = True
@@ -119,7 +119,7 @@ def test_a_killed_host_costs_only_its_nodes_and_the_learner_never_sees_a_single_
     asked = pb.StartFederationRequest(federation_id="hidden-sum", configuration=struct_to_proto(configuration))
     asyncio.run(call("StartFederation", asked))
     spool = fleet.run_dir / "federations" / "hidden-sum" / "updates.bin"
-    # Seven masked updates are here, and the three that are missing have begun.
+    # Seven masked updates have arrived, and the three missing nodes have begun.
     wait_until(lambda: spool.exists() and spool.stat().st_size == 7 * 4 * (SIZE + 1), 60.0)
     wait_until(lambda: (marks / "gone#0").exists(), 60.0)
     during = memory_of(learner) + files_in(fleet.folder / "run") + memory_of(scheduler)
@@ -144,7 +144,7 @@ def test_a_killed_host_costs_only_its_nodes_and_the_learner_never_sees_a_single_
 
     log = "\n".join([*learner.lines, *scheduler.lines]).encode()
     after = memory_of(learner) + memory_of(scheduler) + files_in(fleet.folder) + log
-    # The search finds what is there: the name of the federation in memory, the sum in the model's file.
+    # The search works: it finds the federation's name in memory and the sum in the model's file.
     assert b"hidden-sum" in during
     assert holds_any(after, [weights[100:104].tobytes()])
     single = [pattern for number in rest for pattern in patterns(number)]

@@ -1,4 +1,4 @@
-"""What a newcomer sees whose first environment has a bug: the sentence, the place in the file and the exit code."""
+"""What a newcomer with a bug in a first environment sees: the sentence, the place in the file and the exit code."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 WORLD = Path(__file__).parent / "worlds" / "faulty.py"
 LONGEST_SECONDS = 110
 
-# fault, what is said of it, the line of the file that is named
+# fault, its message, the line of the file that the message names
 TABLE = [
     ("constructor", "ValueError: no such map", 'raise ValueError("no such map")'),
     ("at once", "ValueError: no good after 1 steps", "raise ValueError(f"),
@@ -24,7 +24,7 @@ TABLE = [
     ("hangs", "rollout_timeout_seconds", ""),
     ("slow", "rollout_timeout_seconds", ""),
 ]
-# Each way of failing is tried in one process, and a fleet's way to tell of it by these; the others in the long tests.
+# Every fault is tried in one process; these also on a fleet, the others there in the long tests.
 SHORT = {"at once-fleet", "hangs-fleet"} | {
     f"{fault}-serial" for fault in ("constructor", "after 60 steps", "reset", "nan", "wrong shape", "hangs", "slow")
 }
@@ -45,7 +45,7 @@ def up(folder: Path, fault: str, *more: str) -> "subprocess.CompletedProcess[str
         "training.environment.kwargs.fault": fault,
         "training.num_envs": "4",
         "training.max_failed_rollouts": "6",
-        # Long enough for a busy machine, where it is not what the fault is about.
+        # Long enough for a busy machine, unless the fault is about time.
         "learner.experience.rollout_timeout_seconds": "1.5" if fault in ("hangs", "slow") else "30",
     }
     command = [sys.executable, "-m", "parlmesh.cli", "up", "--plain", "--free-ports", "--runs-dir", str(folder)]

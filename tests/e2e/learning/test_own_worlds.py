@@ -71,7 +71,7 @@ def test_ppo_is_near_the_best_that_could_have_been_reached_on_a_small_cluster(se
     judged = judged_placement(policy, 3, cluster, seed)
     found = judged | gaps(judged["reward"], cluster, seed)
     print(seed, found)
-    # The best that a policy can do: nobody knows beforehand when a burst comes. To whoever did, seed 3 has 11.9 %.
+    # The best that a policy can do without knowing when bursts come; with that knowledge, seed 3 has 11.9 %.
     assert found["insured_gap"] <= 0.1, found
     assert found["reward"] > max(found[name.replace("-", "_")] for name in PLACEMENT_BASELINES), found
 

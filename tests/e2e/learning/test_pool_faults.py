@@ -1,4 +1,5 @@
-"""Games that hang or crash and workers that are killed: the pool goes on, its counts agree, and nothing is left."""
+"""Games that hang or crash and workers that are killed: the pool continues, its counts agree, and no process is
+left."""
 
 import os
 import socket
@@ -16,7 +17,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(600)]
 MODEL = {"input_dim": 18, "hidden_dim": 16, "action_dim": 9}
 POOL = {"num_workers": 2, "games_per_worker": 4, "experience_batch_size": 16, "timeout": 5.0}
 
-# One worker of the pool takes the flag away and does what it says; all others play on.
+# One worker of the pool removes the flag and does what it says; the others play on.
 FAULTY = """
 import os, time
 from functools import partial
@@ -60,14 +61,14 @@ def ports(processes):
 
 
 class Books:
-    """What was handed out, beside what the pool says of it."""
+    """The steps handed out, beside the pool's own counts."""
 
     def __init__(self, manager):
         self._manager = manager
         self.steps = self.batches = 0
 
     def collect(self, target):
-        """Until so many more steps came; a collection that hangs would end the test by its timeout."""
+        """Collects this many more steps; a hanging collection ends the test by its timeout."""
         wanted, deadline = self.steps + target, time.monotonic() + 120.0
         while self.steps < wanted:
             assert time.monotonic() < deadline, "nothing comes any more"
@@ -122,7 +123,7 @@ def test_a_game_that_fails_costs_its_batch_and_nothing_else(faulty, fault, tmp_p
 
 def test_workers_that_are_killed_twenty_times_are_replaced():
     before = {process.pid for process in children()}
-    # A worker that ends nine times within a minute is given up: with three of them none is killed so often.
+    # A worker that ends nine times within a minute is given up; with three workers, none is killed that often.
     with ParallelManager({"id": "games/tictactoe"}, MODEL, {**POOL, "num_workers": 3}) as manager:
         manager.start_workers()
         books = Books(manager)
@@ -155,7 +156,7 @@ def _collect_often(manager):
 
 
 def kill(name, before):
-    """Kills the worker of that name, as soon as there is one."""
+    """Kills the worker of that name as soon as it exists."""
     deadline = time.monotonic() + 60.0
     while True:
         assert time.monotonic() < deadline, f"{name} was not started again"

@@ -1,4 +1,5 @@
-"""Runs of a real learner process: killed and started again, fed with what is not finite, and with old news."""
+"""Runs of a real learner process: killed and restarted, fed with values that are not finite and with old
+trajectories."""
 
 import json
 import textwrap
@@ -35,13 +36,13 @@ SMALL = {
 
 @pytest.fixture
 def learner(fleet):
-    """A channel to wherever the fleet's learner serves."""
+    """A channel to the fleet's learner."""
     with grpc.insecure_channel(fleet.learner_address) as channel:
         yield channel
 
 
 def training(channel, run_id=""):
-    """A channel whose server was killed may notice it by the first call alone, so that one is made again."""
+    """Repeats a failed call once: a channel may notice only by its first call that its server was killed."""
     stub, request = TrainingServiceStub(channel), pb.GetTrainingRequest(run_id=run_id)
     try:
         return stub.GetTraining(request, timeout=10, wait_for_ready=True).training
@@ -52,7 +53,7 @@ def training(channel, run_id=""):
 
 
 def result(folder):
-    """All of the summary but for time and for versions, which skip some after a restart."""
+    """The summary without times, and without versions, some of which are skipped after a restart."""
     summary = json.loads((folder / "summary.json").read_text())
     for name in ("seconds", "steps_per_second", "policy_version", "best_version"):
         del summary[name]
@@ -67,7 +68,7 @@ def test_a_learner_killed_twice_ends_with_the_same_policy_as_one_that_was_not(fl
         "training.trajectory_steps": 32,
         "training.step_budget": 30_000,
         "training.evaluation_interval_steps": 6_000,
-        # The environments start anew several times, and between checkpoints.
+        # The environments restart several times, also between checkpoints.
         "training.restart_steps": 300,
         "training.checkpoint_interval_versions": 4,
     }
@@ -98,7 +99,7 @@ def test_a_learner_killed_twice_ends_with_the_same_policy_as_one_that_was_not(fl
 
 
 def stop_within_seconds(channel):
-    """A run that has just begun, with a long way to go."""
+    """A run that has just begun."""
     stub = TrainingServiceStub(channel)
     described = Struct()
     described.update({"step_budget": 10**9, "goal_return": None})
@@ -145,7 +146,7 @@ plugin = Plugin(environments={"Turning-v0": Turning})
     ("bad", "event", "dropped", "reason"),
     [
         ("'nan'", "trajectory_refused", "NOT_FINITE", "3 trajectories in a row were refused: column reward has values"),
-        # Finite, and more than the sums of an update can hold.
+        # Finite, but more than the sums of an update can hold.
         ("1.0e+37", "update_not_finite", "NOT_FINITE_UPDATE", "3 updates in a row were not finite"),
     ],
 )
@@ -170,7 +171,7 @@ def test_values_that_are_not_finite_never_reach_a_published_policy(fleet, learne
     assert reason in ended.reason
     assert dict(ended.progress.dropped_trajectories) == {dropped: 3}
     assert len(process.events(event)) == 3
-    # The last good version stays served, and it is the one that the reason names.
+    # The last good version is still served, and the reason names it.
     answers = list(PolicyServiceStub(learner).GetPolicy(policy_pb.GetPolicyRequest(), timeout=10))
     version = answers[0].header.version
     assert 1 < version == ended.progress.policy_version
@@ -184,7 +185,7 @@ LAG, BATCH = 1, 2
 
 
 class ByHand:
-    """An actor by hand: it keeps its own account of what the learner may train on."""
+    """A scripted actor that keeps its own account of what the learner may train on."""
 
     def __init__(self, channel):
         self._policies, self._experience = PolicyServiceStub(channel), ExperienceServiceStub(channel)
@@ -203,7 +204,7 @@ class ByHand:
         receipts = list(self._experience.UploadTrajectories(requests, timeout=30))
         for (message, steps), receipt in zip(sent, receipts, strict=True):
             lag = receipt.policy_version - message.policy_version
-            # The learner must say yes to what is fresh and no to what is not, when it arrives.
+            # The learner must accept fresh trajectories and refuse old ones on arrival.
             assert (receipt.status.code == 0) == (lag <= LAG), (lag, receipt)
             if receipt.status.code == 0:
                 self._waiting.append((message.policy_version, steps))
@@ -212,7 +213,7 @@ class ByHand:
         self._train()
 
     def _train(self):
-        """What a learner that keeps its word does: the oldest first, nothing past the limit."""
+        """What a correct learner does: the oldest first, nothing past the limit."""
         while True:
             fresh = [each for each in self._waiting if self.version - each[0] <= LAG]
             self.stale += len(self._waiting) - len(fresh)
@@ -241,7 +242,7 @@ def test_an_independent_count_finds_every_trained_step_inside_the_lag_limit(flee
     for round_ in range(8):
         newest = actor.version
         older = max(1, newest - 3)
-        # More of one version than the limit allows to be trained, and some that is too old when it arrives.
+        # More of one version than the limit lets it train on, and some that are too old on arrival.
         actor.upload([newest] * (5 + round_ % 3) + [older])
         wait_until(lambda: training(learner).progress.policy_version == actor.version, PATIENCE)
 

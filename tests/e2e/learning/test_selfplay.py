@@ -1,4 +1,4 @@
-"""Self-play through real processes: the other side is who was asked for, and only one side is trained on."""
+"""Self-play through real processes: the opponent is the requested one, and only one side is trained on."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.e2e
 
 
 def player(square):
-    """Takes one square before all others, by a bias: whoever meets it sees which policy it is."""
+    """Prefers one square by a bias, which shows which policy is playing."""
     spec = PolicySpec((2, 3, 3), ActionSpec("discrete", (9,)), hidden=(), masked=True)
     bias = np.zeros(9, np.float32)
     bias[square] = 50.0
@@ -54,11 +54,11 @@ async def test_the_opponents_version_is_the_one_requested_by_digest():
     assert message.policy_version == 3
     columns = trajectory_from_proto(message).fragment.columns
     own, other = columns["observation"][0].swapaxes(0, 1)
-    # Version 2 began every game, with its own square; what is trained on are the choices of version 3 alone.
+    # Version 2 began every game with its own square; only the choices of version 3 are trained on.
     assert other[:, 2, 2].all()
     assert not own.any()
     assert (columns["action"][0] == 4).all()
-    # Its square is version 2's in every game, so that no later choice of it is version 3's either.
+    # The square belongs to version 2 in every game, so version 3 never chooses it later.
     trained = columns["action"][columns["valid"]]
     assert len(trained) > 8
     assert 8 not in trained
@@ -79,12 +79,12 @@ def test_a_game_trains_through_a_fleet_against_its_own_past_by_name(tmp_path):
     records = json.loads((folder / "records.json").read_text())
     assert len(records) > 2
     assert {f"v{int(version):08d}.safetensors" for version in records} <= {each.name for each in folder.iterdir()}
-    # Past versions were met, and what was told of them was theirs.
+    # Past versions were met, and the reported results are theirs.
     assert sum(map(sum, records.values())) > 0
     log = "".join(file.read_text() for file in (tmp_path / "run" / "logs").glob("learner*"))
     assert "opponent_entered" in log
     assert "opponent_differs" not in log
-    # Evaluated versions were rated and the first of them promoted, by the gate.
+    # Evaluated versions were rated, and the gate promoted the first of them.
     assert '"matched"' in log
     assert (tmp_path / "run" / "models" / "promoted.json").exists()
     assert "selfplay/elo_error" in (tmp_path / "run" / "metrics.jsonl").read_text()
@@ -92,7 +92,7 @@ def test_a_game_trains_through_a_fleet_against_its_own_past_by_name(tmp_path):
 
 @pytest.mark.slow
 def test_shogi_trains_in_one_process_and_continues_when_its_games_cannot_be_replayed(tmp_path):
-    # Boards of rsshogi end the process when another thread uses them than the one that made them.
+    # rsshogi's boards abort the process when used by a thread other than the one that made them.
     command = [sys.executable, "-m", "parlmesh.cli", "up", "--free-ports", "--no-dashboard", "--serial", "--json"]
     command += ["--runs-dir", str(tmp_path), "--no-goal"]
     small = ("num_envs=4", "trajectory_steps=8", "evaluation_episodes=1", "opponents.scripted=true")

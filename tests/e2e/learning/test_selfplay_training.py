@@ -1,4 +1,4 @@
-"""What self-play learns by the presets: long, and measured against players written by hand."""
+"""What self-play learns with the presets, measured against hand-written players; slow."""
 
 import math
 
@@ -13,9 +13,9 @@ from tools.bench.ours.training.selfplay_runs import JUDGES, SIMULATIONS, connect
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 ONE = np.array([0])
-# By which no setting was chosen.
+# A seed by which no setting was chosen.
 SEEDS = (11, 12, 13)
-# Losses on seed 13 led to the preset as it is.
+# Losses on seed 13 led to the present preset.
 OTHER_SEEDS = (21, 22, 23, 24, 25)
 
 
@@ -39,7 +39,7 @@ def test_connect_four_beats_a_random_player_and_one_that_takes_immediate_wins(se
 
 
 def losses(policy, seat, moves=()):
-    """Games that a policy loses on a seat, whatever is replied, each as its moves."""
+    """Games that a policy on this seat loses to some replies, each as its moves."""
     games = TicTacToe(1)
     games.start(ONE, np.random.default_rng(0))
     verdict = Verdict.GOES_ON
@@ -73,5 +73,5 @@ def test_shogi_beats_a_random_player_and_its_first_version():
     assert found["with_finisher"] >= 0.95
     assert found["with_finisher"] > found["untrained_with_finisher"]
     assert found["elo"] > found["elo_error"]
-    # Where the referee is not installed, this is not asked.
+    # Skipped where the referee is not installed.
     assert found.get("illegal_moves", 0) == found.get("disputed_mates", 0) == 0

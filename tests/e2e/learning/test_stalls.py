@@ -1,4 +1,4 @@
-"""What gets in the way of a run of real processes costs a task or holds the run up, and never ends the learner."""
+"""Obstacles to a run of real processes cost a task or hold the run up, but never end the learner."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ SETTINGS = {
 
 @pytest.fixture
 def standing(fleet):
-    """The run as its learner tells it."""
+    """The run as its learner reports it."""
     with grpc.insecure_channel(fleet.learner_address) as channel:
         stub = TrainingServiceStub(channel)
         yield lambda: stub.GetTraining(pb.GetTrainingRequest(), timeout=10, wait_for_ready=True).training

@@ -1,4 +1,4 @@
-"""The training loop of the worker pool's first user, as it was written: only what it imports and two sizes differ."""
+"""The training loop of the worker pool's first user as written: only its imports and two sizes differ."""
 
 from typing import Any
 
@@ -71,13 +71,13 @@ STEPS, SYNC_INTERVAL, RESET_INTERVAL = 12, 3, 8
 
 
 class Training:
-    """What the loop's author writes: PPO over the manager's weights."""
+    """The part that the loop's author writes: PPO over the manager's weights."""
 
     def __init__(self):
         self.names: dict[str, Any] = {}
         self._trainer: PpoTrainer | None = None
         self.losses, self.updates = [], []
-        # By version: the policy that the workers were told to act with.
+        # The policy that the workers were told to act with, by version.
         self.told = {}
         self.checked = 0
 
@@ -97,12 +97,12 @@ class Training:
         self.updates.append(update.steps)
         self.losses.append(update.metrics["loss/policy"])
         manager.weights = self._model.policy_weights()
-        # The next sync hands these out, if there is one before the next update.
+        # The next sync hands these out, if it comes before the next update.
         self.told[manager.version + 1] = load_policy(pack_policy(manager.spec, manager.weights))
         return self.losses[-1]
 
     def _check(self, experience):
-        """What workers say they chose by is what the policy of that version gives."""
+        """The probabilities that workers report are those of that version's policy."""
         policy = self.told.get(experience.version)
         if policy is None:
             return
@@ -130,8 +130,8 @@ def test_the_documented_loop_runs_with_its_import_and_two_sizes_changed_and_trai
     manager = names["manager"]
     assert len(training.losses) == STEPS
     assert min(training.updates) >= 64 * 0.8
-    # The start is version 1, and every sync one more.
+    # The start is version 1, and every sync adds one.
     assert manager.version == 1 + len(range(0, STEPS, SYNC_INTERVAL))
     assert training.checked, "no batch was of a policy that the loop had trained"
-    # Normalised advantages have a loss of 0 before an update: what turned out well has become likelier.
+    # Normalised advantages have a loss of 0 before an update; below 0, good choices have become likelier.
     assert np.mean(training.losses) < 0.0

@@ -61,7 +61,7 @@ def test_a_study_finds_settings_and_writes_them_as_a_preset(tmp_path, study):
         timeout=60,
     )
     assert shown.returncode == 0, shown.stderr
-    # One that goes on has the settings that it had.
+    # A continued trial keeps its settings.
     code, _, errors = ended(tmp_path / "s", "--set", "steps=999")
     assert code != 0
     assert "other settings" in errors

@@ -45,7 +45,7 @@ def ended(pid: int) -> bool:
 
 
 def main(folder: Path) -> None:
-    # All of the fleet has room on either node; the head cannot be killed.
+    # Either node has room for the whole fleet; the head cannot be killed.
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 3, "include_dashboard": False})
     other = cluster.add_node(num_cpus=3)
     os.environ["RAY_ADDRESS"] = cluster.address

@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a real fleet: each expression has a series, each alert fires where its symptom is made."""
+"""A real Prometheus scrapes a real fleet: each expression has a series, each alert fires on its symptom."""
 
 import contextlib
 import http.server
@@ -39,7 +39,7 @@ SHORTER = ((r"\[(5|15)m\]", "[20s]"), (r"> 600\b", "> 4"), (r"^(\s+for:) .*$", r
 
 
 class Prometheus:
-    """One that scrapes every second, with the rendered rules in quicker time."""
+    """A Prometheus that scrapes every second, with the rendered rules sped up."""
 
     def __init__(self, folder: Path, scheduler: int, learner: int) -> None:
         write("prometheus", DeploySettings(), folder, certificates=False, force=False)
@@ -99,7 +99,7 @@ class Prometheus:
 
 
 class Client:
-    """Submits with a token, or with one that nobody knows."""
+    """Submits with a valid token or an unknown one."""
 
     def __init__(self, address: str, token: str) -> None:
         self._stub = SchedulerServiceStub(grpc.insecure_channel(address))
@@ -130,7 +130,7 @@ def token(folder: Path, name: str, role: str) -> Path:
 
 
 class Scene:
-    """The fleet, its Prometheus and somebody who uses both."""
+    """The fleet, its Prometheus and a user of both."""
 
     def __init__(self, fleet: Fleet, folder: Path) -> None:
         self._fleet, self._folder = fleet, folder

@@ -1,4 +1,4 @@
-"""A whole fleet under TLS, its identities proven by certificate or token; and those who must stay outside."""
+"""A whole fleet under TLS, its identities proven by certificate or token, and strangers that must stay out."""
 
 import grpc
 import pytest
@@ -39,7 +39,7 @@ def settings(section):
 
 @pytest.fixture
 def folder(fleet):
-    """An authority, the servers' and the nodes' certificates, and tokens for those who have none."""
+    """An authority, certificates of servers and nodes, and tokens for everybody else."""
     folder = fleet.folder / "certs"
     certs(folder, "ca")
     certs(folder, "server", "scheduler", "--ip", "127.0.0.1")
