@@ -1,9 +1,9 @@
-"""What the tests of services in one process share."""
+"""Fixtures shared by the tests of services in one process."""
 
 import pytest
 
 
 @pytest.fixture
 def without_pictures(monkeypatch):
-    """Nobody looks at the learning curves of runs that a test lets end."""
+    """Draws no learning curves for runs that end in a test."""
     monkeypatch.setattr("learner.files.recorder.draw_learning_curve", lambda *arguments: None)

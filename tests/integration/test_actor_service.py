@@ -1,4 +1,4 @@
-"""The actor as a real process, against stand-ins served here."""
+"""The actor as a real process, against fake services."""
 
 import os
 import socket
@@ -63,7 +63,7 @@ async def test_a_second_actor_of_a_host_takes_the_next_free_port_for_its_metrics
     try:
         held = socket.create_server(("127.0.0.1", METRICS_PORT))
     except OSError:
-        held = None  # somebody has it already, which is as good
+        held = None  # taken already, which is as good
     try:
         with _actor(address, f"metrics.port={METRICS_PORT}") as process:
             await scheduler.welcomed()
@@ -110,7 +110,7 @@ async def test_hanging_code_frees_its_slots_at_the_run_timeout(
         stream.send(ConnectResponse(assignments=after))
         for assignment in after:
             assert (await stream.result(assignment.lease.lease_id)).HasField("result")
-        # One that was stopped while it started ends by itself, when it finds its pipe closed.
+        # A process that was stopped while it started ends by itself when it finds its pipe closed.
         await wait_until_async(lambda: not psutil.Process(process.pid).children(), 60)
 
 

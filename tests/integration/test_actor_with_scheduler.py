@@ -76,7 +76,7 @@ async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
 
 @pytest.fixture(scope="module")
 def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """A scheduler and one actor for all tests that leave them as they were."""
+    """A scheduler and one actor, shared by tests that do not disturb them."""
     fleet = Fleet(free_port(), tmp_path_factory.mktemp("standing") / "scheduler.sqlite")
     with fleet.scheduler(), fleet.actor("a"):
         yield fleet
@@ -84,7 +84,7 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 @pytest.fixture
 async def pair(standing: Fleet) -> AsyncIterator[Fleet]:
-    """The standing fleet, with a client of this test's loop."""
+    """The shared fleet, with a client on this test's loop."""
     async with open_channel(standing.address) as channel:
         standing.stub = SchedulerServiceStub(channel)
         yield standing

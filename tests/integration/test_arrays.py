@@ -1,4 +1,5 @@
-"""Large arrays and results that flow, over real processes: little of them passes the client, and nothing hangs."""
+"""Large arrays and passed-on results over real processes: little of them passes through the client, and nothing
+hangs."""
 
 import asyncio
 import os
@@ -28,7 +29,7 @@ _RESULT_BYTES = 100_000
 
 @parlmesh.task(kind="grown")
 def grown(array: Any) -> Any:
-    """One more, of every element."""
+    """Adds one to every element."""
     return array + 1
 
 
@@ -49,7 +50,7 @@ def first_kept() -> Any:
 
 
 class Fleet:
-    """A scheduler with a file, whose actors know the functions of this module."""
+    """A scheduler with a file store, whose actors know this module's functions."""
 
     def __init__(self, folder: Path) -> None:
         self.blobs = folder / "blobs"
@@ -203,7 +204,7 @@ async def test_an_argument_that_came_back_is_read_after_another_task_had_it(flee
 
 @parlmesh.task(kind="same")
 def same(array: Any) -> Any:
-    """What it was given."""
+    """Returns its argument."""
     return array
 
 

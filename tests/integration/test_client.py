@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[Controller]:
-    """Four workers for all tests that leave them as they were."""
+    """Four workers, shared by tests that do not disturb them."""
     with Controller() as controller:
         controller.initialize(4)
         yield controller

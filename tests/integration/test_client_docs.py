@@ -1,4 +1,4 @@
-"""Every example of docs/client.md runs as it stands: programs alone, fragments with a controller of a running fleet."""
+"""Every example of docs/client.md runs as written: programs alone, fragments with the controller of a running fleet."""
 
 import os
 import re

@@ -27,7 +27,7 @@ from parlmesh.wire import payload_from_proto
 
 
 class Fleet:
-    """Nodes that answer whatever the federation asks."""
+    """Nodes that answer every request of the federation."""
 
     def __init__(self, federations, link):
         self.federations = federations
@@ -145,7 +145,7 @@ async def test_a_node_with_local_privacy_sends_noise_and_nothing_longer_before_i
     asked = await fleet.asked(federation, 1)
     await fleet.fit(federation, asked["a"])
     (answer,) = federation.core.answers.values()
-    # Noise of deviation 0.01 on 50 numbers; the update itself was shortened to 0.001.
+    # Noise of deviation 0.01 on 50 numbers; the update itself was clipped to 0.001.
     assert 0.03 < answer.norm < 0.15
 
 

@@ -1,4 +1,4 @@
-"""A client that is away while outcomes are kept for a moment only: finished work is not run a second time."""
+"""A client that is away while outcomes are kept only briefly: finished work is not run again."""
 
 import asyncio
 import textwrap

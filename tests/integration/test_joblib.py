@@ -1,4 +1,4 @@
-"""joblib over a fleet: a search finds exactly what it finds here, calls that stay are told, failures arrive."""
+"""joblib over a fleet: a search gives the local result, local calls are reported, failures arrive."""
 
 from collections.abc import Iterator
 from typing import Any

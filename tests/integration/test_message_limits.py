@@ -1,4 +1,5 @@
-"""One limit, said by the server: large tasks run where they fit, wait by name where they do not, break no stream."""
+"""One limit, announced by the server: large tasks run where they fit, wait with a reason where not, and break no
+stream."""
 
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from parlmesh.errors import InvalidInput
 pytestmark = pytest.mark.e2e
 
 LARGE = np.arange(9_000_000, dtype=np.uint8)
-# Arrays inside the messages, whose limits these are.
+# Arrays go inside the messages, whose limits are tested.
 INSIDE = {"blobs": {"least_bytes": 0}}
 ROOMY = {"listen": {"max_message_bytes": 32 << 20}, "queue": {"max_payload_bytes": 16 << 20}} | INSIDE
 

@@ -1,4 +1,4 @@
-"""Programs on an installation without what they need: one sentence, exit code 2, at once."""
+"""Programs without a package they need: one sentence, exit code 2, at once."""
 
 import os
 import subprocess

@@ -116,7 +116,7 @@ async def test_a_delta_whose_base_is_gone_comes_whole():
 
             servicer._registry_of = registry_of
             stopping.set()
-            # Not taken back before the stream has seen it, and the next one is there.
+            # The cache does not go back before the stream has seen it, and the next version is there.
             await wait_until_async(lambda: asked, WAIT)
             servicer._stopping = asyncio.Event()
             held = await cache.get("run", 12, WAIT)

@@ -43,7 +43,7 @@ def policy(seed, size=100_000):
 
 @dataclass(frozen=True)
 class Reader:
-    """An actor's policies, and what it says of them."""
+    """An actor's policies and its reports of them."""
 
     cache: PolicyCache
     relay: Relay
@@ -60,7 +60,7 @@ class Reader:
 
 
 class Counting(PolicyServicer):
-    """A learner that counts the bytes of policies it sends, and the calls for them."""
+    """A learner that counts the policy bytes it sends and the requests for policies."""
 
     def __init__(self, registry):
         self.stopping = asyncio.Event()
@@ -117,7 +117,7 @@ async def reading(learner, relay, encoding="safetensors", **limits):
 
 @asynccontextmanager
 async def sites(learner, count, readers, **settings):
-    """The readers of several sites, each with a relay."""
+    """Readers at several sites, each with a relay."""
     async with asyncio.timeout(60):
         stack = []
         try:
@@ -208,7 +208,7 @@ async def test_a_relay_that_is_gone_or_silent_costs_no_version_and_is_used_again
 
 
 class Liar(RelayServicer):
-    """A relay that sends other weights under the digest it was asked for."""
+    """A relay that sends other weights under the requested digest."""
 
     async def GetPolicy(self, request, context):
         data = policy(99)
@@ -250,7 +250,7 @@ async def test_a_relay_refuses_what_it_does_not_offer():
         assert (error.reason, "32 bytes" in error.message) == ("POLICY_DIGEST", True)
         error = await refused(stub.WatchPolicy(WatchPolicyRequest(run_id="run"), timeout=WAIT))
         assert error.message == "a relay does not announce versions; watch the learner"
-        # The learner compares before it sends anything.
+        # The learner checks the size before it sends anything.
         other = GetPolicyRequest(run_id="run", version=1, digest=bytes(32))
         error = await refused(stub.GetPolicy(other, timeout=WAIT))
         assert (error.reason, learner.sent) == ("POLICY_DIGEST", 0)

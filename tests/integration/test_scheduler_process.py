@@ -35,7 +35,7 @@ def result_of(assignment: fleet_pb.Assignment) -> fleet_pb.TaskResult:
 
 
 class Fleet:
-    """A scheduler process on a file, two actors that answer everything, and the books of a client."""
+    """A scheduler process on a file, two actors that answer everything, and a client's records."""
 
     def __init__(self, path: Path) -> None:
         self.port = free_port()
@@ -57,7 +57,7 @@ class Fleet:
         return Process("scheduler", *arguments, cwd=ROOT, environment=environment)
 
     async def actor(self, name: str) -> None:
-        """Comes back after every broken stream with what it holds and what was not acknowledged."""
+        """Reconnects after every broken stream with its leases and unacknowledged results."""
         results: dict[int, fleet_pb.TaskResult] = {}
         while not self.stopping:
             async with open_channel(f"127.0.0.1:{self.port}") as channel:
@@ -89,7 +89,7 @@ class Fleet:
                 await call.write(fleet_pb.ConnectRequest(results=fresh, credits=len(fresh)))
 
     async def submitter(self, tasks: int, batch: int) -> None:
-        """Submits with its own ids and repeats a request until it was answered."""
+        """Submits with its own ids and repeats every request until it is answered."""
         for first in range(0, tasks, batch):
             request = pb.SubmitTasksRequest(tasks=[noop(f"t{number}") for number in range(first, first + batch)])
             while True:
@@ -172,7 +172,7 @@ def test_a_second_scheduler_on_the_same_file_refuses_to_start(tmp_path: Path) ->
             with fleet.start() as second:
                 assert second.wait() == 1
                 assert any("in use by another scheduler" in line for line in second.lines)
-            # Once more without the file that only says who has it.
+            # Again without the file that only names the owner.
             fleet.path.with_name(fleet.path.name + ".lock").unlink()
 
 

@@ -24,7 +24,7 @@ WAIT = 60.0
 
 
 class Games:
-    """Trajectories of one actor, as many as are wanted."""
+    """Any number of trajectories of one actor."""
 
     def __init__(self, run):
         self._run = run
@@ -69,7 +69,7 @@ async def test_a_learner_that_does_not_keep_up_refuses_what_does_not_fit_and_cou
 
 
 class Fleet:
-    """A source whose actors deliver the moment they are asked, and which keeps the most that was ever under way."""
+    """A source whose actors deliver at once, and which records the most that was ever outstanding."""
 
     def __init__(self, run):
         self._run = run
@@ -108,7 +108,7 @@ async def test_actors_are_asked_for_no_more_than_the_lag_limit_allows_however_sl
     async with asyncio.timeout(WAIT):
         training_task = asyncio.create_task(run.train(fleet))
         for updates in range(5):
-            # The actors have all the time of an update to flood the learner.
+            # The actors can flood the learner for the whole time of an update.
             await wait_until_async(lambda: run.queue.training == 2, WAIT)
             await wait_until_async(lambda: len(run.queue) + 2 == fleet.most, WAIT)
             assert fleet.most == 2 * (lag + 1)

@@ -1,4 +1,4 @@
-"""A page over a real scheduler and a learner that says what a test tells it, in this process."""
+"""A page over a real scheduler and a scripted learner, in this process."""
 
 import asyncio
 import http.client
@@ -99,7 +99,7 @@ class FakeLearning(TrainingServiceServicer, MetricsServiceServicer, ModelService
 
 @dataclass
 class Answer:
-    """What the page said to one request."""
+    """The page's response to one request."""
 
     status: int
     text: str
@@ -107,7 +107,7 @@ class Answer:
 
 
 class PageClient:
-    """A browser without a screen: keeps cookies, follows nothing."""
+    """A client that keeps cookies and does not follow redirects."""
 
     def __init__(self, url: str, site: Site) -> None:
         self.url = url

@@ -1,4 +1,4 @@
-"""The page in a real Chromium: what it shows is what the fleet does, for every reader, under any path, offline."""
+"""The page in a real Chromium shows what the fleet does, for every reader, under any path, offline."""
 
 import shutil
 from collections.abc import AsyncIterator
@@ -34,14 +34,14 @@ async def browser() -> AsyncIterator[Any]:
     from playwright.async_api import async_playwright
 
     async with async_playwright() as playwright:
-        # Every context has a profile of its own, in memory.
+        # Every context has its own profile, in memory.
         started = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield started
         await started.close()
 
 
 class Scene:
-    """A fleet, its page, and a tab that looks at it."""
+    """A fleet, its page, and a browser tab with it."""
 
     def __init__(self, client: Client, actor: RemoteActor, shown: PageClient, tab: Any) -> None:
         self.client = client
@@ -59,7 +59,7 @@ class Scene:
         assert answer.status == 200
 
     async def reads(self, selector: str, text: str) -> None:
-        """Waits until the element says so, without loading the page again."""
+        """Waits until the element has this text, without reloading the page."""
         await self.tab.locator(selector, has_text=text).first.wait_for(timeout=MILLISECONDS)
 
 
@@ -109,7 +109,7 @@ async def test_a_paused_page_stays_unchanged_until_resumed(browser: Any) -> None
         await seen.reads("#live", "paused")
         await seen.client.submit(noop("held"), noop("1"), noop("2"))
         await seen.actor.take()
-        # Two looks by the page's own process, none of which reaches this tab.
+        # Two updates by the page's process, neither of which reaches this tab.
         with seen.shown.site.pulse.watched():
             await seen.shown.site.pulse.next(await seen.shown.site.pulse.next(seen.shown.site.pulse.looks))
         assert await seen.tab.locator("[data-priority=normal]").inner_text() == "0"

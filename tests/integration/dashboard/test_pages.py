@@ -1,4 +1,4 @@
-"""The page over HTTP, beside what the services themselves say."""
+"""The page over HTTP, compared with what the services report."""
 
 import asyncio
 import csv
@@ -26,7 +26,7 @@ from tests.integration.scheduler_service.conftest import Client, RemoteActor, no
 
 
 class World:
-    """A scheduler with one actor in the test's hands, a learner, and a client of the scheduler."""
+    """A scheduler with one actor that the test controls, a learner, and a client of the scheduler."""
 
     def __init__(self, client: Client, actor: RemoteActor, learning: FakeLearning, settings: dict[str, Any]) -> None:
         self.client = client
@@ -92,7 +92,7 @@ async def test_the_page_shows_the_fleet_as_the_scheduler_reports_it(world: World
     urgent.priority = task_pb2.PRIORITY_CRITICAL
     await world.client.submit(noop("held"), noop("1"), noop("2"), urgent)
     await world.actor.take()
-    # What an idle page remembers may be a second old.
+    # An idle page's data may be a second old.
     shown.site.fleet.answers.forget()
     text = (await shown.get("")).text
     counts = dict(re.findall(r'data-priority="(\w+)">([\d,]+)<', text))

@@ -1,4 +1,4 @@
-"""A whole scheduler in this process, a client of it, and an actor that does what the test says."""
+"""A whole scheduler in this process, a client of it, and an actor that the test controls."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -28,7 +28,7 @@ SECONDS = 60.0
 
 
 class RemoteActor:
-    """An actor in the test's hands: it holds what it gets until told to answer."""
+    """An actor that the test controls: it holds its assignments until told to answer."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub: Any = FleetServiceStub(channel)
@@ -62,7 +62,7 @@ class RemoteActor:
         await self.send(results=results, credits=len(results) if credits is None else credits)
 
     async def take(self, count: int = 1) -> list[fleet_pb.Assignment]:
-        """Waits for so many assignments and takes them out of `held`."""
+        """Waits for this many assignments and takes them out of `held`."""
         await wait_until_async(lambda: len(self.held) >= count, SECONDS)
         taken, self.held = self.held[:count], self.held[count:]
         return taken
@@ -97,7 +97,7 @@ def result_of(assignment: fleet_pb.Assignment) -> fleet_pb.TaskResult:
 
 
 class Client:
-    """Calls with a deadline, errors in the fleet's own words."""
+    """Calls with a deadline; errors are the fleet's own."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self.channel = channel
@@ -156,7 +156,7 @@ async def scheduler_of(**settings: Any) -> AsyncIterator[Scheduler]:
         await ticking
         await scheduler.stop()
     if config.store.kind == "sqlite":
-        # The oracle: a restart now would change nothing.
+        # The oracle: a restart now must change nothing.
         assert store_differences(scheduler.core, config.store.path, scheduler.shell.now()) == []
 
 

@@ -1,4 +1,4 @@
-"""Actors over real gRPC: their streams, what they come back with, what operators tell them, and how they end."""
+"""Actors over real gRPC: their streams, what they return with, what operators tell them, and how they end."""
 
 from pathlib import Path
 from typing import Any
@@ -162,7 +162,7 @@ async def test_one_node_neither_locks_another_out_nor_takes_over_its_actor(tmp_p
             await thief.connect("shared", node_id="node-1", incarnation=(1 << 63) - 1, results=[result_of(assignment)])
         assert error_from_rpc(caught.value).reason == "ACTOR_OF_ANOTHER_NODE"
         assert (await client.get("t")).state == task_pb2.TASK_STATE_QUEUED
-        # Its clock went back since.
+        # Its clock has gone back since.
         again = RemoteActor(two)
         await again.connect("shared", node_id="node-2", incarnation=4, credits=1)
         await again.answer(*await again.take())
@@ -258,7 +258,7 @@ async def test_a_node_in_quarantine_is_listed_with_the_reason_until_it_is_resume
             return actor
 
         for strikes in (1, 2):
-            # Unreadable bytes, then a message that claims too much: each ends its stream and nothing else.
+            # Unreadable bytes, then a message that claims too much: each ends only its own stream.
             call: Any = another.stream_stream("/parlmesh.v1.FleetService/Connect")(timeout=SECONDS)
             hello = fleet_pb.Hello(actor_id="a", node_id="n", slots=1, kinds=["noop"], incarnation=strikes)
             await call.write(fleet_pb.ConnectRequest(hello=hello).SerializeToString())

@@ -1,4 +1,4 @@
-"""What fails between a decision and its record: nobody is told, nothing more is decided, and a restart has it all."""
+"""A failure between a decision and its record: nobody is told, nothing more is decided, and a restart loses nothing."""
 
 import asyncio
 import struct
@@ -23,7 +23,7 @@ from scheduler.simulation.journal_replay import store_differences
 from scheduler.store import SqliteStore
 from tests.integration.scheduler_service.conftest import SECONDS, Client, RemoteActor, noop
 
-# Those of which the core is ahead of the journal when they fail.
+# Steps at which the core is ahead of the journal when they fail.
 BEFORE_THE_RECORD = (failpoints.AFTER_DECISION, failpoints.BEFORE_ENCODE, failpoints.AFTER_ENCODE)
 
 
@@ -34,7 +34,7 @@ def _disarmed() -> Iterator[None]:
 
 
 class Stage:
-    """A scheduler on a file with a queued task, one that runs and one that has ended."""
+    """A scheduler on a file with a queued, a running and a finished task."""
 
     def __init__(self, scheduler: Scheduler, client: Client, actor: RemoteActor, ticking: asyncio.Task[None]) -> None:
         self.scheduler, self.client, self.actor, self.ticking = scheduler, client, actor, ticking
@@ -170,7 +170,7 @@ async def test_an_unreadable_record_is_lost_alone_and_clients_learn_of_a_new_mem
         whole = made.scheduler._store.identity
     store = SqliteStore(path)
     list(store.open(1.0).batches)
-    # FINISHED of a task that was never submitted.
+    # A FINISHED record of a task that was never submitted.
     store.append(struct.pack("<BIQ", 4, 0, 999), 1)
     store.close()
     unreadable = metrics.UNREADABLE_RECORDS._value.get()

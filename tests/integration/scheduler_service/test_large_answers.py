@@ -1,4 +1,4 @@
-"""Lists over real gRPC: no task and no actor makes an answer too large, and no page token an internal error."""
+"""Lists over real gRPC: no task or actor makes an answer too large, and no page token causes an internal error."""
 
 import pytest
 from google.protobuf.duration_pb2 import Duration

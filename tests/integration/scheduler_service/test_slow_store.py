@@ -1,4 +1,4 @@
-"""What actors are told while the disk is slow: nothing overtakes what waits for its commit."""
+"""Messages to actors while the disk is slow: nothing overtakes a message that waits for its commit."""
 
 import asyncio
 import threading
@@ -56,7 +56,7 @@ async def test_a_cancel_never_overtakes_a_repeated_assignment(tmp_path: Path) ->
         disk.open.clear()
         await actor.send(results=[fleet_pb.TaskResult(lease=first.lease, failure=ONCE)], credits=1)
         await wait_until_async(lambda: disk.waiting.is_set(), SECONDS)
-        # Decided, and not durable.
+        # Decided, but not yet durable.
         await wait_until_async(lambda: scheduler.core.task("t").attempts == 2, SECONDS)
         cancelling = asyncio.create_task(client.call("CancelTasks", pb.CancelTasksRequest(task_ids=["t"])))
         await wait_until_async(lambda: actor.revoked == ["t"], SECONDS)
@@ -77,7 +77,7 @@ async def test_a_lease_whose_commit_takes_longer_than_leases_last_is_sent_whole(
         await actor.send(results=[fleet_pb.TaskResult(lease=first.lease, failure=ONCE)], credits=1)
         await wait_until_async(lambda: scheduler.core.task("t").attempts == 2, SECONDS)
         waiting, enough = scheduler.core.task("t").lease, scheduler.shell.now() + 1.25 * leases["duration_seconds"]
-        # The actor is there and names nothing: it has not been told.
+        # The actor is connected and names no lease: it has not been told of one.
         while scheduler.shell.now() < enough:
             await actor.send(heartbeat=fleet_pb.Heartbeat())
             await asyncio.sleep(0.1)

@@ -1,4 +1,4 @@
-"""Streams whose reader does not read, over real gRPC: each is bounded, told so, and may come back."""
+"""Streams whose reader does not read, over real gRPC: each is bounded, ended with the reason, and may come back."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ LARGE = "x" * 200_000
 
 @asynccontextmanager
 async def fleet() -> AsyncIterator[tuple[Scheduler, Client, RemoteActor]]:
-    """A reader of its own channel does not share a flow-control window with the others."""
+    """A reader with its own channel does not share a flow-control window with the others."""
     async with scheduler_of() as scheduler, open_channel(scheduler.server.address) as channel:
         actor = RemoteActor(channel)
         await actor.connect(credits=10, slots=10)
@@ -103,7 +103,7 @@ async def test_an_actor_that_floods_and_does_not_read_is_cut_off(monkeypatch: py
         assert (await call.read()).HasField("welcome")
         flooding = asyncio.create_task(flood())
         await wait_until_async(lambda: len(scheduler.shell._actors.by_session) == 1, SECONDS)
-        # A write that meets the end of the stream hides the server's reason.
+        # A write after the end of the stream hides the server's reason.
         assert await read_to_the_end(call) in ("READER_TOO_SLOW", "STREAM_ENDED")
         await asyncio.wait({flooding}, timeout=SECONDS)
         assert isinstance(flooding.exception(), (grpc.aio.AioRpcError, asyncio.InvalidStateError))

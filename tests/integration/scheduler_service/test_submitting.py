@@ -1,4 +1,4 @@
-"""Submitting over real gRPC: one request or a stream of them, and what is refused whole."""
+"""Submitting over real gRPC: single requests, streams of them, and requests that are refused whole."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Two authorities and what they signed, a server that notes its callers, and a refused call seen from all sides."""
+"""Two authorities and their certificates, a server that records its callers, and a refused call seen from all sides."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -28,7 +28,7 @@ SECRETS: list[str] = []
 
 
 class Material:
-    """Two authorities and what they signed."""
+    """Two authorities and their certificates."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -62,7 +62,7 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
 
 
 class Counting:
-    """The scheduler's and the fleet's methods, which only remember who called."""
+    """The scheduler's and the fleet's methods, which only record the caller."""
 
     def __init__(self) -> None:
         self.callers: list[Identity] = []
@@ -108,7 +108,7 @@ def refusals(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
 
 
 class Refusal:
-    """What one refused call left behind: the client's error and the audit line."""
+    """The traces of one refused call: the client's error and the audit line."""
 
     def __init__(self, error: grpc.aio.AioRpcError, line: dict[str, Any]) -> None:
         self.code = error.code()
@@ -123,7 +123,7 @@ async def refused(
     method: str = LIST,
     **options: Any,
 ) -> Refusal:
-    """One call that must be refused in every respect."""
+    """Makes a call that must be refused in every respect."""
     before = _all_refused()
     async with fleet(server) as (address, servicer), open_channel(address, client) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as error:

@@ -1,4 +1,4 @@
-"""An actor that means harm: it has a credential of its own, speaks raw gRPC, and never stops by itself."""
+"""A hostile actor: it has its own credential, speaks raw gRPC, and never stops by itself."""
 
 import asyncio
 import contextlib
@@ -55,7 +55,7 @@ class Hostile:
         self._stolen: list[fleet_pb.Lease] = []
 
     async def rage(self, seconds: float) -> None:
-        """All attacks at once, each again and again."""
+        """Runs all attacks at once, repeatedly."""
         attacks: list[Callable[[], Coroutine[Any, Any, None]]] = [
             self.garbage,
             self.others_names,
@@ -75,7 +75,7 @@ class Hostile:
         await asyncio.wait(tasks, timeout=seconds)
         for task in tasks:
             task.cancel()
-        # What hangs in gRPC is left behind: the others wait for the end of this turn.
+        # Calls that hang in gRPC are left behind: the other attacks wait for the end of this turn.
         await asyncio.wait(tasks, timeout=3.0)
 
     async def _again(self, attack: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -91,7 +91,7 @@ class Hostile:
                 lost = error.details() == "Internal error from Core"
                 self.statuses[f"{name} {'ENDED' if lost else error.code().name}"] += 1
             except (asyncio.InvalidStateError, grpc.aio.InternalError, grpc.aio.UsageError):
-                # The stream ended under a write.
+                # The stream ended during a write.
                 self.statuses[f"{name} ENDED"] += 1
             await asyncio.sleep(0.02)
 
@@ -115,7 +115,7 @@ class Hostile:
         return fleet_pb.ConnectRequest(hello=fleet_pb.Hello(**{**usual, **fields}), credits=8).SerializeToString()
 
     async def _send(self, address: str, method: str, messages: list[bytes], *, read: bool = True) -> None:
-        """Messages on a stream, and its first answer."""
+        """Sends messages on a stream; its first answer."""
         async with self._channel(address) as channel:
             stream = channel.stream_stream(method)(timeout=MOST_SECONDS)
             for message in messages:
@@ -132,7 +132,7 @@ class Hostile:
         await self._send(address, method, [*first, *(self._bytes() for _ in range(20))])
 
     async def others_names(self) -> None:
-        """In the victim's name, or with its actor's; both as if it had come back from a later life."""
+        """Connects in the victim's name or as its actor, both as if restarted later."""
         victim = self._random.choice(self._victims)
         lie = self._random.choice([{"node_id": victim, "actor_id": victim}, {"actor_id": victim}, {"node_id": victim}])
         await self._send(self._scheduler, CONNECT, [self._hello(**lie, incarnation=(1 << 63) - 1)])
@@ -154,7 +154,7 @@ class Hostile:
         await self._send(self._scheduler, CONNECT, [self._hello(**lie)])
 
     async def heartbeats(self) -> None:
-        """Many, about leases that nobody gave, and nothing is read of the answers."""
+        """Sends many results for invented leases, and reads no answers."""
         leases = [fleet_pb.Lease(task_id=f"t{number}", lease_id=number) for number in range(2000)]
         beat = fleet_pb.ConnectRequest(heartbeat=fleet_pb.Heartbeat(leases=leases)).SerializeToString()
         await self._send(self._scheduler, CONNECT, [self._hello(), *[beat] * 100], read=False)
@@ -181,7 +181,7 @@ class Hostile:
         return payload_to_proto(kept, {"tensor": np.full(3, np.nan, np.float32)} if self._random.random() < 0.3 else {})
 
     async def rubbish_results(self) -> None:
-        """Takes work like an honest actor, and answers with lies, failures, twice, or not at all."""
+        """Takes work like an honest actor, and answers with lies or failures, twice, or not at all."""
         async with self._channel(self._scheduler) as channel:
             stream = channel.stream_stream(CONNECT, response_deserializer=fleet_pb.ConnectResponse.FromString)(
                 timeout=MOST_SECONDS
@@ -207,7 +207,7 @@ class Hostile:
         await self._send(self._scheduler, CONNECT, [self._hello(actor_id=name)])
 
     async def lying_experience(self) -> None:
-        """Trajectories of others' actors and of leases it never had, with rewards beyond all measure."""
+        """Sends trajectories of other actors and of leases it never had, with absurd rewards."""
         messages = []
         for number in range(20):
             trajectory = experience_pb.Trajectory(
@@ -276,7 +276,7 @@ class Hostile:
             await self._send(self._learners[-1], UPDATES, [request.SerializeToString()] * 3)
 
     async def slow_streams(self) -> None:
-        """Opens streams, says half a word and waits."""
+        """Opens streams, sends part of a message and waits."""
         async with self._channel(self._learner()) as channel:
             streams = [channel.stream_stream(UPLOAD)(timeout=MOST_SECONDS) for _ in range(20)]
             for stream in streams:
@@ -290,7 +290,7 @@ class Hostile:
             await asyncio.wait([asyncio.ensure_future(_ended(call)) for call in calls])
 
     async def forbidden(self) -> None:
-        """What an actor may not call, and what it may with odd wishes, often."""
+        """Makes many calls that an actor may not make, and allowed ones with strange requests."""
         async with self._channel(self._scheduler) as scheduler, self._channel(self._learner()) as learner:
             wish = policy_pb.GetPolicyRequest(run_id="r" * 1000).SerializeToString()
             model = federation_pb.GetFederatedModelRequest(federation_id="f", version=(1 << 64) - 1)
@@ -304,7 +304,7 @@ class Hostile:
 
 
 def _dtype(number: int) -> Any:
-    """One that is in no list."""
+    """An unlisted token."""
     return number
 
 
@@ -314,8 +314,8 @@ async def _ended(call: Any) -> None:
 
 
 async def main(arguments: dict[str, Any]) -> None:
-    """As a process of its own, so that it takes no time from those who watch: rages and rests in turns."""
-    # Elsewhere in truth: what it costs the fleet is its messages, not the time of this machine's cores.
+    """Runs as a separate process, so that it takes no time from the observers: attacks and rests in turns."""
+    # Really it would run elsewhere: it costs the fleet its messages, not the time of this machine's cores.
     os.nice(19)
     security = SecurityConfig(token_file=arguments["token_file"])
     hostile = Hostile(arguments["scheduler"], arguments["learners"], security, arguments["victims"])

@@ -1,4 +1,4 @@
-"""HTTP/2 as a stranger speaks it who has read the specification and nothing else: frames by hand."""
+"""HTTP/2 by hand, frame by frame, as a stranger could write it from the specification."""
 
 import contextlib
 import socket
@@ -15,7 +15,7 @@ _INDEXED_POST, _INDEXED_HTTP = 0x83, 0x86
 
 
 class Frame(NamedTuple):
-    """One that came."""
+    """A received frame."""
 
     kind: int
     flags: int
@@ -28,7 +28,7 @@ def frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
 
 
 def literal(name: bytes, value: bytes, *, kept: bool = False) -> bytes:
-    """A header field; one that is kept is named by index 62 afterwards."""
+    """A header field; a stored one has index 62 afterwards."""
     return bytes([0x40 if kept else 0x00, len(name)]) + name + bytes([len(value)]) + value
 
 
@@ -38,7 +38,7 @@ def call_headers(method: str) -> bytes:
 
 
 def header_frames(stream: int, block: bytes, flags: int = 0) -> bytes:
-    """The block in as many frames as it needs."""
+    """A header block in as many frames as it needs."""
     parts = [block[at : at + _LARGEST_FRAME] for at in range(0, len(block), _LARGEST_FRAME)]
     last = len(parts) - 1
     return b"".join(
@@ -53,7 +53,7 @@ def header_frames(stream: int, block: bytes, flags: int = 0) -> bytes:
 
 
 class Connection:
-    """A connection on which the settings are exchanged."""
+    """A connection after the exchange of settings."""
 
     def __init__(self, at: socket.socket) -> None:
         self._socket = at

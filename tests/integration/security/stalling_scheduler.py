@@ -1,4 +1,4 @@
-"""A scheduler whose loop stands still when told by SIGUSR2."""
+"""A scheduler whose loop stalls on SIGUSR2."""
 
 import signal
 import sys
@@ -11,7 +11,7 @@ STALL_SECONDS = 1.0
 
 
 def stall(_: int, __: FrameType | None) -> None:
-    """Python runs it in the thread of the loop; those of gRPC go on."""
+    """Python runs this in the loop's thread; gRPC's threads keep running."""
     sys.stderr.write('{"event": "stalls"}\n')
     time.sleep(STALL_SECONDS)
     sys.stderr.write('{"event": "stalled"}\n')

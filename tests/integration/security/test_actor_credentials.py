@@ -1,4 +1,4 @@
-"""An actor that is not let in says why in one sentence and ends with exit code 4; one whose server is away waits."""
+"""A refused actor says why in one sentence and ends with exit code 4; one whose server is away waits."""
 
 import datetime
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Labels from a certificate and from the operator's file, from an actor's Connect to what people see."""
+"""Labels from certificates and from the operator's file, from an actor's Connect to what users see."""
 
 import asyncio
 from pathlib import Path
@@ -24,7 +24,7 @@ SECONDS = 60.0
 
 
 async def connected(channel: Any, node: str, **labels: str) -> Any:
-    """A stream whose hello was taken."""
+    """A stream whose hello was accepted."""
     stream: Any = FleetServiceStub(channel).Connect(timeout=SECONDS)
     hello = fleet_pb.Hello(node_id=node, actor_id=f"{node}-0", incarnation=1, slots=1, kinds=["noop"], labels=labels)
     await stream.write(fleet_pb.ConnectRequest(hello=hello))
@@ -58,7 +58,7 @@ async def test_attested_labels_are_distinguished_from_claims(
     address = scheduler.server.address
     async with open_channel(address, of("n1")) as node, open_channel(address, of("ada")) as ada:
         streams = [await connected(node, "n1", zone="mars")]
-        # An operator speaks for any node; what its own certificate says of it is not that node's.
+        # An operator speaks for any node; labels in the operator's own certificate are not that node's.
         streams.append(await connected(ada, "n2"))
         with pytest.raises(grpc.aio.AioRpcError) as error:
             await connected(node, "n1", **{"attested/zone": "mars"})

@@ -1,4 +1,4 @@
-"""Arrays beside tasks for those who do not share the folder: sent, checked, and read by their own namespace alone."""
+"""Blobs of processes that do not share the folder: sent, checked, and readable only in their own namespace."""
 
 import asyncio
 import os
@@ -37,7 +37,7 @@ TEAM_A = writer_of("n", "team-a")
 
 @pytest.fixture
 async def as_(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
-    """A channel to the scheduler in the name of somebody."""
+    """Opens channels to the scheduler for given identities."""
     for name, role, namespace in (
         ("ada", Role.OPERATOR, "team-a"),
         ("bob", Role.OPERATOR, "team-b"),
@@ -107,7 +107,7 @@ async def test_a_blob_is_read_by_its_own_namespace_and_through_its_own_tasks_alo
     assert await get(ada, reference.name) == data
     assert await submit(ada, "mine", reference) == ""
     assert await get(root, reference.name, "mine") == data
-    # Nobody else, under no pretext: not by its name, not through the task, not with a task of their own.
+    # Nobody else can read it: neither by its name, nor through the task, nor with their own task.
     assert await submit(bob, "theirs", reference) == "BLOB_UNKNOWN"
     for channel, task_id in ((bob, ""), (bob, "mine"), (bob, "theirs"), (node, ""), (node, "mine")):
         assert await reason(get(channel, reference.name, task_id)) == "BLOB_UNKNOWN"
@@ -182,7 +182,7 @@ async def test_a_process_on_another_host_sends_and_receives_each_blob_once(
     assert exchange.blobs.load(reference).tolist() == array.tolist()
     missing = Reference(name_of(TEAM_A, "1", b"?"), np.dtype(np.uint8), (1,))
     assert await reason(exchange.fetch([missing], "")) == "BLOB_UNKNOWN"
-    # Of the file at the sender, at the scheduler and at whom it was sent to.
+    # Copies of the file: at the sender, the scheduler and the receiver.
     assert cut[0] == (0 if most > array.nbytes else 3 * 7)
 
 
@@ -198,7 +198,7 @@ async def test_a_blob_that_is_announced_but_never_sent_gives_its_room_back(
         await asyncio.Event().wait()
 
     assert await reason(BlobServiceStub(node).PutBlob(silent(), timeout=SECONDS)) == "SLOW_BLOB"
-    # The next one is taken as if nothing had been.
+    # The next one is accepted as if nothing had happened.
     assert await put(node, name, bytes(100)) == ""
 
 

@@ -37,7 +37,7 @@ def own(material: Material, tmp_path: Path) -> Material:
 
 
 async def served_serial(address: str, ca: Path) -> int:
-    """The serial number of the certificate a new connection is shown."""
+    """The serial number of the certificate that a new connection gets."""
     host, _, port = address.rpartition(":")
     context = ssl.create_default_context(cafile=str(ca))
     context.set_alpn_protocols(["h2"])
@@ -158,7 +158,7 @@ async def test_a_revoked_certificate_is_refused_and_the_others_are_not(own: Mate
 
 
 async def connected(channel: Any) -> Any:
-    """An open Connect stream that has been answered once."""
+    """An open Connect stream that has had one answer."""
     stub: Any = fleet_service_pb2_grpc.FleetServiceStub(channel)
     stream = stub.Connect(timeout=60)
     await stream.write(fleet_service_pb2.ConnectRequest())
@@ -238,7 +238,7 @@ async def test_calls_beyond_the_rate_are_refused_with_a_hint_for_that_caller_onl
 
 
 async def test_one_reader_s_unread_calls_wait_for_each_other_and_for_nobody_else(own: Material) -> None:
-    """A stream call of a unary method opens the call and keeps its message back."""
+    """A stream call of a unary method opens the call and holds its message back."""
     server = own.server(quotas=QuotaConfig(unread_calls=1))
     async with (
         fleet(server) as (address, servicer),

@@ -1,4 +1,4 @@
-"""Who gets a connection at all: authorities, handshakes, no TLS, and servers that do not start."""
+"""Which connections are accepted: authorities, handshakes, no TLS, and servers that do not start."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ async def test_a_controller_says_at_once_that_it_does_not_trust_the_scheduler(ma
     client = SecurityConfig(ca=material.other_ca, token_file=material.folder / "operator-t.token")
     async with fleet(material.server()) as (address, servicer):
         with pytest.raises(Unauthenticated, match=r"was not issued by the authority in security\.ca") as error:
-            # Whoever waited for it would run into the test's own limit.
+            # Waiting for it would exceed the test's time limit.
             await PARLController.connect(address, security=client, config=ClientConfig(connect_seconds=3600))
         assert exit_code(error.value) == 4
         assert servicer.callers == []

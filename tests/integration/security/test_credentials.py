@@ -1,4 +1,4 @@
-"""Over real TLS sockets: who is refused, with which status, one audit line, and a servicer that never saw the call."""
+"""Refusals over real TLS sockets: the status, one audit line, and a servicer that never saw the call."""
 
 import base64
 import datetime

@@ -1,4 +1,4 @@
-"""Experience of nodes that have proven who they are: nobody speaks for another, or of what it was not asked for."""
+"""Experience of proven nodes: nobody speaks for another, or sends what it was not asked for."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ class Experience:
         return self.live._fleet._dispatcher._lanes["rollout"].unsent[-1].task_id
 
     async def upload(self, node, sequence=1, fragment=None, **changes):
-        """The reason of a refusal; empty when it was taken."""
+        """The reason of a refusal; empty when accepted."""
         origin = {"run_id": "run", "actor_id": "a", "incarnation": 5, "policy_version": 1}
         message = trajectory_to_proto(fragment or self.fragment, sequence=sequence, **{**origin, **changes})
 

@@ -1,4 +1,4 @@
-"""Probes, reflection, methods that do not exist, and a client that knows only what reflection tells."""
+"""Probes, reflection, methods that do not exist, and a client that knows only what reflection gives."""
 
 import asyncio
 import os
@@ -75,7 +75,7 @@ async def test_a_method_that_does_not_exist_is_unimplemented_and_not_a_refusal(
 
 
 async def buf_curl(folder: Path, address: str, *arguments: str) -> tuple[int, str]:
-    """A foreign client, outside the repository so that it knows only what reflection tells."""
+    """A foreign client, outside the repository so that it knows only what reflection gives."""
     buf = shutil.which("buf", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
     if buf is None:
         pytest.skip("buf is not installed")

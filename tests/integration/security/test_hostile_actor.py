@@ -1,4 +1,4 @@
-"""A fleet that trains and federates, and one actor among its own that means harm."""
+"""A fleet that trains and federates, with one hostile actor among its own."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ FEDERATION = {
 
 
 class Fleet:
-    """A scheduler, a learner of a run, a learner of a federation and their actors, each with a token of its own."""
+    """A scheduler, a learner of a run, a learner of a federation and their actors, each with its own token."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder = folder
@@ -79,7 +79,7 @@ class Fleet:
         return SecurityConfig(token_file=self._tokens / f"{name}.token")
 
     def hostile(self, seconds: float, turns: int) -> Process:
-        """Mallory, who knows the others' names."""
+        """The hostile actor, which knows the others' names."""
         arguments = {
             "scheduler": self.scheduler,
             "learners": [self.learner, self.federation],
@@ -92,21 +92,21 @@ class Fleet:
         return Process(module, json.dumps(arguments), cwd=ROOT, environment={"PYTHONPATH": str(ROOT)})
 
     def memory(self) -> dict[str, float]:
-        """MiB of each process."""
+        """Memory of each process in MiB."""
         return {name: _resident(process.pid) for name, process in self.processes.items()}
 
     def disk(self) -> float:
-        """MiB of everything the fleet wrote."""
+        """Size of everything the fleet wrote in MiB."""
         found = 0
         for folder, _, files in os.walk(self.folder):
             for file in files:
-                # Checkpoints go while they are counted.
+                # Checkpoints may disappear while they are counted.
                 with suppress(FileNotFoundError):
                     found += os.stat(os.path.join(folder, file)).st_size
         return found / 2**20
 
     def readable_by_others(self) -> list[Path]:
-        """Of what the services wrote."""
+        """Lines that the services wrote."""
         found = []
         for folder, _, files in os.walk(self.folder):
             for file in [Path(folder, name) for name in files if self._tokens not in Path(folder, name).parents]:
@@ -142,7 +142,7 @@ def _resident(pid: int) -> float:
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
     with ExitStack() as stack:
-        # As most shells have it, so that what services write is their own doing.
+        # As in most shells, so that file modes are the services' own.
         stack.callback(os.umask, os.umask(0o022))
         fleet = Fleet(tmp_path, stack)
         fleet.start()
@@ -150,12 +150,12 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 
 def loop_seconds(pid: int) -> float:
-    """Processor time of the thread that runs the event loop: what else the machine does is not in it."""
+    """Processor time of the thread that runs the event loop, without the machine's other work."""
     return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
 class Samples:
-    """How long honest calls took, and how long the server's loop worked meanwhile, for them and for all others."""
+    """How long honest calls took, and how long the server's loop worked meanwhile for all callers."""
 
     def __init__(self) -> None:
         self.took: list[float] = []
@@ -170,7 +170,7 @@ def p99(values: list[float]) -> float:
 
 
 class Watcher:
-    """What an operator sees of the fleet."""
+    """The fleet as an operator sees it."""
 
     def __init__(self, fleet: Fleet) -> None:
         ada = fleet.security("ada")
@@ -191,7 +191,7 @@ class Watcher:
         return found
 
     async def sample(self, seconds: float, into: "Samples") -> None:
-        """Honest calls, one after the other with a breath between them."""
+        """Makes honest calls one after the other, with short pauses."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             started, worked = time.perf_counter(), loop_seconds(self._pid)
@@ -211,9 +211,9 @@ class Watcher:
 async def test_a_hostile_actor_neither_stops_nor_starves_nor_fills_an_honest_fleet(
     fleet: Fleet, seconds: float, turns: int
 ) -> None:
-    """With and without the hostile in turns, so that whatever else the machine does is in both.
+    """Measures with and without the hostile actor in turns, so that the machine's other work is in both.
 
-    What was seen so far is printed after every turn: a run that others end still has figures.
+    The figures so far are printed after every turn: an aborted test still has some.
     """
     watcher = Watcher(fleet)
     request = federation_pb.StartFederationRequest(federation_id="f", configuration=struct_to_proto(FEDERATION))

@@ -33,7 +33,7 @@ from parlmesh.testing import serve
 SECONDS = 60.0
 HOST = "127.0.0.1"
 
-# Who may call a method beside the fleet's operators: r = readers, a = actors, n = within a namespace too, * = anyone.
+# Who may call a method besides the fleet's operators: r = readers, a = actors, n = within a namespace too, * = anyone.
 # A new method needs a row here and one in parlmesh/security/roles.py.
 ALLOWED = {
     "grpc.health.v1.Health": {"Check": "*", "List": "*", "Watch": "*"},
@@ -89,7 +89,7 @@ ALLOWED = {
 
 
 class Method(NamedTuple):
-    """A method as its descriptor has it."""
+    """A method as in its descriptor."""
 
     service: str
     name: str
@@ -123,7 +123,7 @@ def test_every_method_of_every_service_has_a_row_and_every_row_a_method() -> Non
 
 @dataclass(frozen=True)
 class Credential:
-    """What a caller sends, and what it is worth: a role and a namespace, or the reason why it is worth nothing."""
+    """What a caller sends, and what it proves: a role and a namespace, or the reason why it proves nothing."""
 
     name: str
     metadata: Callable[[str], Any]
@@ -147,7 +147,7 @@ class Credential:
 
 
 def assertion(pair: Pair, key: Any = None, *, host: str = HOST, only: str = "", **claims: Any) -> Callable[[str], Any]:
-    """Signed now, for the service that is called unless it is `only` for another."""
+    """Signed now, for the called service unless it is `only` for another."""
     x5c = [base64.b64encode(pair.certificate.public_bytes(Encoding.DER)).decode()]
 
     def metadata(service: str) -> Any:
@@ -184,7 +184,7 @@ def bearer(token: str) -> Callable[[str], Any]:
 
 
 class Keys:
-    """An authority, a server, and everybody who may come."""
+    """An authority, a server, and all kinds of callers."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -230,7 +230,7 @@ class Keys:
     def worthless(self) -> Iterator[Credential]:
         operator, good = self.token("spare", Role.OPERATOR), self.pair("spare", Role.OPERATOR)
         authority = read_pair(self.folder / "ca.crt", self.folder / "ca.key")
-        # Over for two minutes: when it was good the authority was there.
+        # Expired two minutes ago; the authority existed while it was valid.
         past = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1, minutes=2)
         expired = issue(authority, "expired", role=Role.OPERATOR, days=1, now=past)
         write_pair(expired, self.folder, "expired")
@@ -292,7 +292,7 @@ def services() -> list[Service]:
 
 
 async def refusal(channel: Any, method: Method, credential: Credential) -> str:
-    """The reason for which a call was refused; empty when the method was reached."""
+    """The reason why a call was refused; empty when it reached the method."""
     call: Any = {
         (False, False): channel.unary_unary,
         (False, True): channel.unary_stream,
@@ -302,7 +302,7 @@ async def refusal(channel: Any, method: Method, credential: Credential) -> str:
     options: dict[str, Any] = {"metadata": credential.metadata(method.service), "timeout": SECONDS}
     try:
         if method.request_streaming:
-            # Nothing is sent before the answer: grpc.aio loses the status of a stream that ends under a write.
+            # Send nothing before the answer: grpc.aio loses the status of a stream that ends during a write.
             opened = call(**options)
             if method.service.startswith("grpc.reflection") and not credential.expected(method):
                 await opened.done_writing()

@@ -1,4 +1,4 @@
-"""Two teams on one scheduler: neither reads, follows, cancels nor depends on what the other submitted."""
+"""Two teams on one scheduler: neither can read, follow, cancel or depend on the other's tasks."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -26,7 +26,7 @@ SECONDS = 60.0
 
 @pytest.fixture
 async def as_(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
-    """A stub of the scheduler in the name of somebody: `as_("ada", "team-a")`."""
+    """Makes a stub of the scheduler for an identity: `as_("ada", "team-a")`."""
     for name, namespace in (("ada", "team-a"), ("bob", "team-b"), ("eve", "team-a-but-not"), ("root", "")):
         write_token(tmp_path, name, Role.OPERATOR, force=False, namespace=namespace)
         write_token(tmp_path, f"{name}-reads", Role.READER, force=False, namespace=namespace)
@@ -141,7 +141,7 @@ async def test_a_namespace_asks_for_no_more_than_its_operator_allows(as_: Any) -
     await submit(ada, "a", priority=high, run_timeout=Duration(seconds=86_400))
     await submit(bob, "b", priority=critical, run_timeout=Duration(seconds=10))
     await submit(root, "r", priority=critical, run_timeout=Duration(seconds=30 * 86_400))
-    # A run without end is nobody's to ask for; what is known already is not looked at again.
+    # Nobody may ask for an endless run; known tasks are not checked again.
     assert await reason(submit(root, "q", run_timeout=Duration(seconds=31 * 86_400))) == "INVALID_TIMEOUT"
     await submit(ada, "a", priority=critical)
 
@@ -208,7 +208,7 @@ async def test_calls_that_concern_the_whole_fleet_are_refused_to_a_namespace(as_
 
 @pytest.mark.parametrize("kind", ["rollout", "evaluate", "federated_fit", "federated_evaluate", "mapek_execute"])
 async def test_tasks_of_the_learner_and_of_loops_are_refused_to_a_team(as_: Any, kind: str) -> None:
-    """Such a task spends a node's privacy, changes its next update, or has it import an environment."""
+    """Such a task spends a node's privacy budget, changes its next update, or makes it import an environment."""
     team, fleet = await as_("ada"), await as_("root")
     request = pb.SubmitTasksRequest(tasks=[task_pb2.TaskSpec(task_id="own", kind=kind)])
     assert await reason(team.SubmitTasks(request, timeout=SECONDS)) == "FLEET_KIND"

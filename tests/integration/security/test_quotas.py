@@ -1,4 +1,4 @@
-"""What one identity may have and do, over real sockets: tasks, refusals, calls it may not make, messages too large."""
+"""Limits of one identity over real sockets: tasks, refusals, forbidden calls, oversized messages."""
 
 import asyncio
 from collections import Counter
@@ -40,7 +40,7 @@ PEOPLE = (
 
 @asynccontextmanager
 async def scheduler(folder: Path, **quotas: float) -> AsyncIterator[As]:
-    """Gives a channel in the name of somebody."""
+    """Opens channels for given identities."""
     for name, role, namespace in PEOPLE:
         write_token(folder, name, role, force=True, namespace=namespace)
     security = SecurityConfig(tokens=folder / "tokens.yaml", quotas=QuotaConfig.model_validate(quotas))
@@ -122,7 +122,7 @@ async def test_calls_that_a_role_may_not_make_count_as_calls_and_as_refusals(tmp
         mallory, eve = await as_("mallory"), await as_("eve")
         seen = [await reason(mallory.unary_unary(SUBMIT)(b"", timeout=SECONDS)) for _ in range(5)]
         assert seen == ["ROLE_NOT_ALLOWED"] * 4 + ["TOO_MANY_REFUSALS"]
-        # So do requests that are none, of whoever may call; and with those even calls that would be right.
+        # So do malformed requests of permitted callers, and after them even correct calls.
         seen = [await reason(eve.unary_unary(LIST)(b"\xff", timeout=SECONDS)) for _ in range(4)]
         assert seen == ["MALFORMED_MESSAGE"] * 4
         assert await reason(eve.unary_unary(LIST)(b"", timeout=SECONDS)) == "TOO_MANY_REFUSALS"
@@ -140,7 +140,7 @@ async def test_a_refused_caller_that_does_not_wait_for_its_answer_is_counted_too
         mallory = await as_("mallory")
         assert await reason(mallory.unary_unary(SUBMIT)(b"", timeout=SECONDS)) == "ROLE_NOT_ALLOWED"
         with pytest.raises(grpc.aio.AioRpcError) as error:
-            # Its place in line is an hour away.
+            # It would wait for an hour.
             await mallory.unary_unary(SUBMIT)(b"", timeout=0.5)
         assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
         await wait_until_async(lambda: refused.get() == before + 2, SECONDS)
@@ -173,7 +173,7 @@ async def test_a_small_method_never_takes_a_large_message(tmp_path: Path) -> Non
         assert error_from_rpc(error.value).reason == "MESSAGE_TOO_LARGE"
         stream = root.unary_stream("/parlmesh.v1.SchedulerService/WatchTasks")(bytes((4 << 20) + 1), timeout=SECONDS)
         assert await reason(stream.read()) == "MESSAGE_TOO_LARGE"
-        # Ten thousand of the longest ids are no large message.
+        # Ten thousand of the longest ids do not make a large message.
         ids = [f"{number:0256d}" for number in range(10_000)]
         cancel = SchedulerServiceStub(root).CancelTasks(pb.CancelTasksRequest(task_ids=ids), timeout=SECONDS)
         assert await reason(cancel) == "UNKNOWN_TASK"
@@ -198,5 +198,5 @@ async def test_the_ids_in_a_reader_s_open_watches_have_a_weight(tmp_path: Path) 
         await stub.CancelTasks(pb.CancelTasksRequest(task_ids=["a"]), timeout=SECONDS)
         for call in calls:
             assert [outcome.task_id async for answer in call for outcome in answer.outcomes] == ["a"]
-        # What has ended weighs nothing.
+        # Finished tasks weigh nothing.
         assert await reason(watch(reader).read()) == ""

@@ -1,4 +1,4 @@
-"""What those who prove nothing cost a scheduler process: memory, threads, and the time of honest callers."""
+"""The cost of unauthenticated callers to a scheduler process: memory, threads, and the time of honest callers."""
 
 import asyncio
 import contextlib
@@ -56,7 +56,7 @@ class Guarded:
         self.security = security
 
     def peak(self) -> float:
-        """Most memory it ever had, in MiB."""
+        """Its peak memory in MiB."""
         return self._status("VmHWM") / 1024
 
     def threads(self) -> float:
@@ -88,7 +88,7 @@ def guarded(tmp_path: Path) -> Iterator[Guarded]:
 
 
 async def large_call(channel: Any, method: str) -> str:
-    """The status of a call with the largest body there may be."""
+    """The status of a call with the largest possible body."""
     try:
         if method == STREAM:
             call = channel.stream_stream(method)(timeout=60)
@@ -161,7 +161,7 @@ FIELDS = 15_000
 async def test_header_fields_of_one_byte_each_cost_little_memory_even_while_the_loop_is_late(
     guarded: Guarded, place: str
 ) -> None:
-    """What HPACK names by its index is one byte on the wire and a name and a value in memory."""
+    """A field that HPACK names by its index is one byte on the wire, but a name and a value in memory."""
     before = guarded.peak()
     stored, bomb = literal(b"a" * 40, b"", kept=True), bytes([0x80 | 62]) * FIELDS
 
@@ -185,7 +185,7 @@ async def test_header_fields_of_one_byte_each_cost_little_memory_even_while_the_
     assert await asyncio.to_thread(ended, 400) == 400
     print(f"{guarded.peak() - before:.1f} MiB")
     assert guarded.peak() - before <= 50
-    # What gRPC says of every such call would fill a disk at the speed of the stranger's link.
+    # gRPC's log line for every such call would fill a disk at the speed of the stranger's link.
     assert len(guarded.process.lines) <= 200, guarded.process.lines[-3:]
 
 
@@ -220,7 +220,7 @@ class Turn(NamedTuple):
 
 
 async def honest_p99(guarded: Guarded, calls: int) -> Turn:
-    """Of the loop's time what else the machine does is no part."""
+    """The loop's time does not include the machine's other work."""
     took, loop = [], []
     async with open_channel(guarded.address, guarded.security) as channel:
         stub: Any = SchedulerServiceStub(channel)
@@ -247,7 +247,8 @@ while True:
 
 @contextlib.asynccontextmanager
 async def resetting(host: str, port: str, times: int) -> AsyncIterator[None]:
-    """Connections that end with a reset, again and again, at least so many; elsewhere, as far as one machine can."""
+    """Opens at least this many connections that end with a reset, from another process so as to act like another
+    machine."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", RESETTING, host, port, stdout=asyncio.subprocess.PIPE
     )
@@ -265,7 +266,8 @@ async def resetting(host: str, port: str, times: int) -> AsyncIterator[None]:
     ("turns", "calls"), [(1, 100), pytest.param(7, 300, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
 )
 async def test_idle_and_resetting_connections_keep_nobody_out(guarded: Guarded, turns: int, calls: int) -> None:
-    """Alone, among idle and among resetting connections in turns, so that what the machine does is in all of them."""
+    """Measures alone, among idle and among resetting connections in turns, so that the machine's other work is in
+    all."""
     host, _, port = guarded.address.rpartition(":")
     threads = guarded.threads()
     alone, among_idle, among_resetting = [], [], []

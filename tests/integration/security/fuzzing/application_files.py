@@ -1,4 +1,5 @@
-"""What applications read: traces and metrics of worlds, MAPE-K's series and policies, studies, exported policies."""
+"""Files that applications read: traces and metrics of worlds, MAPE-K's series and policies, studies, exported
+policies."""
 
 import json
 import os
@@ -95,7 +96,7 @@ def promoted_player(folder: Path) -> Format:
 
 
 def model_key(folder: Path) -> Format:
-    """Of a language model's server."""
+    """A response of a language model's server."""
     (folder / "key").write_text("sk-abcdef\n")
 
     @contextmanager

@@ -21,7 +21,7 @@ _STATUSES = (Status.WORKED, Status.FAILED, Status.STARTED, Status.HELD)
 
 
 def knowledge(folder: Path) -> Format:
-    """As a loop finds it when it starts, and `parlmesh mapek history` shows it."""
+    """Reads it as a loop does at its start, and as `parlmesh mapek history` does."""
     file = folder / "knowledge.sqlite"
     with Knowledge(file) as kept:
         decisions = [
@@ -49,7 +49,7 @@ def knowledge(folder: Path) -> Format:
 
 
 def node_memory(folder: Path) -> Format:
-    """What an actor finds of its node: detectors' states, answers, the lease, and deeds that may have to be undone."""
+    """An actor's memory of its node: detectors' states, answers, the lease, and deeds that may have to be undone."""
     kept = NodeState(folder, "n1", time.monotonic)
     detection = DetectionConfig(metrics=("cpu_percent",))
 
@@ -79,7 +79,7 @@ def node_memory(folder: Path) -> Format:
 
 
 def fleet_history(folder: Path) -> Format:
-    """Of the dashboard."""
+    """The dashboard's database."""
     file = folder / "history.sqlite"
     kept = History(file)
     for number in range(4):
@@ -100,7 +100,7 @@ def fleet_history(folder: Path) -> Format:
 
 
 def scheduler_store(folder: Path) -> Format:
-    """Read as it is, and then repaired."""
+    """Reads it as it is, then repairs it."""
     file = folder / "scheduler.sqlite"
     store = SqliteStore(file, synchronous="normal")
     list(store.open(1_000.0).batches)

@@ -1,4 +1,4 @@
-"""Files that were sound once: cut, flipped, or well-formed and wrong."""
+"""Damage to sound files: cut, flipped, or well-formed but wrong."""
 
 import json
 import sqlite3
@@ -13,7 +13,7 @@ _SIDE_FILES = ("-wal", "-shm", "-journal")
 
 
 def damaged(fuzzer: Fuzzer, sound: bytes) -> bytes:
-    """Bits and pieces of the file, or JSON of the same length and another meaning."""
+    """Flips, cuts or moves pieces of the file, or changes the meaning of its JSON at the same length."""
     if fuzzer.random.random() < 0.7:
         return fuzzer.broken(sound)
     try:
@@ -24,7 +24,7 @@ def damaged(fuzzer: Fuzzer, sound: bytes) -> bytes:
 
 
 def changed(fuzzer: Fuzzer, content: Any) -> Any:
-    """The same tree with one leaf or branch that is another."""
+    """The same tree with one leaf or branch replaced."""
     if isinstance(content, dict) and content and fuzzer.random.random() < 0.8:
         name = fuzzer.random.choice(sorted(content))
         return {**content, name: changed(fuzzer, content[name])}
@@ -35,7 +35,7 @@ def changed(fuzzer: Fuzzer, content: Any) -> Any:
 
 
 class Format(NamedTuple):
-    """A sound file, how it is read, and how it is damaged."""
+    """A sound file, how to read it, and how to damage it."""
 
     file: Path
     read: Callable[[Path], object]
@@ -43,7 +43,7 @@ class Format(NamedTuple):
 
 
 def damaged_rows(scratch: Path) -> Callable[[Fuzzer, bytes], bytes]:
-    """A database whose pages are damaged, or one that is whole and says something else in one value of one row."""
+    """A database with damaged pages, or a sound one with one value of one row replaced."""
 
     def damage(fuzzer: Fuzzer, sound: bytes) -> bytes:
         if fuzzer.random.random() < 0.3:
@@ -70,7 +70,7 @@ def _change_a_value(fuzzer: Fuzzer, database: sqlite3.Connection) -> None:
         value = json.dumps(changed(fuzzer, json.loads(before)))
     same = " AND ".join(f'"{name}" IS ?' for name in row)
     with suppress(sqlite3.IntegrityError):
-        # What the schema forbids is left as it was.
+        # A value that the schema forbids leaves the row unchanged.
         database.execute(f'UPDATE OR IGNORE "{table}" SET "{column}" = ? WHERE {same}', (value, *row.values()))
 
 
@@ -86,6 +86,6 @@ def _rows(database: sqlite3.Connection, table: str) -> list[dict[str, Any]]:
 
 
 def forget(file: Path) -> None:
-    """What an earlier reader of a database left beside it."""
+    """Files that an earlier reader of a database left beside it."""
     for end in _SIDE_FILES:
         file.with_name(file.name + end).unlink(missing_ok=True)

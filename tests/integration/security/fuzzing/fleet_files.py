@@ -1,4 +1,4 @@
-"""What every process of a fleet reads: settings, credentials, journals, logs."""
+"""Files that every process of a fleet reads: settings, credentials, journals, logs."""
 
 import datetime
 import json
@@ -117,7 +117,7 @@ def database_password(folder: Path) -> Format:
 
 
 def revoked_by_hand(folder: Path) -> Format:
-    """A list that another certificate is added to."""
+    """A list to which another certificate is added."""
     write_authority(folder, name="ours", days=1, force=False)
     write_certificate(folder, "actor", role=None, hosts=["127.0.0.1"], days=1, force=False)
     file = revoke(folder, "actor", now=datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC))
@@ -125,7 +125,7 @@ def revoked_by_hand(folder: Path) -> Format:
 
 
 def process_log(folder: Path) -> Format:
-    """What a supervisor reads of a process that it started."""
+    """A file that a supervisor reads from a process that it started."""
     (folder / "log").write_text(json.dumps({"event": "serving", "port": 5, "address": "127.0.0.1:5"}) + "\n")
     return Format(folder / "log", lambda file: (serving_port(file, 0), has_served(file, 0), last_words(file)))
 
@@ -138,6 +138,6 @@ def blob(folder: Path) -> Format:
 
 
 def proof_of_blobs(folder: Path) -> Format:
-    """A damaged one proves nothing: arrays go inside messages."""
+    """A damaged proof proves nothing: arrays go inside messages."""
     (folder / PROOF).write_text("0123abcd")
     return Format(folder / PROOF, lambda file: Blobs().share(str(folder), "0123abcd", "w", 10, 1000))

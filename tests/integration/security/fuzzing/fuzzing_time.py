@@ -1,4 +1,5 @@
-"""How long is fuzzed: a minute in all in the short tests, shared out over the targets, and five for each at night."""
+"""Fuzzing time: a minute in total in the short tests, shared among the targets, and five minutes per target at
+night."""
 
 import os
 import time
@@ -11,12 +12,12 @@ LENGTHS = ["short", pytest.param("nightly", marks=[pytest.mark.slow, pytest.mark
 
 
 def seconds_of(target: str, length: str) -> float:
-    """PARLMESH_FUZZ_SECONDS is what all targets of the short tests have together."""
+    """Seconds per target; PARLMESH_FUZZ_SECONDS is the total for all targets of the short tests."""
     if length == "nightly":
         return NIGHTLY_SECONDS
     return SHARES[target] * float(os.environ.get("PARLMESH_FUZZ_SECONDS", "60"))
 
 
 def first_seed(length: str) -> int:
-    """The same for the short tests; at night another each time, or PARLMESH_FUZZ_SEED."""
+    """A fixed seed in the short tests; at night a new one each time, or PARLMESH_FUZZ_SEED."""
     return int(os.environ.get("PARLMESH_FUZZ_SEED", "1" if length == "short" else str(time.time_ns() % 10**9)))

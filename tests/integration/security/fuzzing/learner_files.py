@@ -1,4 +1,4 @@
-"""What a learner, its runs and its federations keep."""
+"""Files that a learner, its runs and its federations keep."""
 
 import json
 from pathlib import Path
@@ -52,7 +52,7 @@ def model(folder: Path) -> Format:
 
 
 def older_model(folder: Path) -> Format:
-    """A version that rounds have left behind, as it is served to a node that asks for it."""
+    """An older version, as it is served to a node that asks for it."""
     tensors = {"w": np.ones(5, np.float32)}
     files = ModelFiles(folder, ModelSchema.of(tensors), {})
     files.first(tensors)
@@ -144,7 +144,7 @@ def curves(folder: Path) -> Format:
 
 
 def one_curve_point(folder: Path) -> Format:
-    """A single line is JSON, so that its values are changed too."""
+    """A single line is JSON, so its values are changed too."""
     (folder / "metrics.jsonl").write_text(json.dumps({"time": 1.5, "step": 7, "return/episodes": 3.5}))
     return Format(folder / "metrics.jsonl", read_curves)
 
@@ -173,7 +173,7 @@ def settings_of_a_run(folder: Path) -> Format:
 
 
 def server_moments(folder: Path) -> Format:
-    """Of a federation's optimiser: what is damaged begins anew."""
+    """The state of a federation's optimiser; a damaged one starts over."""
     config = FederationConfig.model_validate({"task": "drift", "rounds": 2, "server": {"optimiser": "fedadam"}})
     schema = ModelSchema.of({"w": np.ones(5, np.float32)})
     models = ModelFiles(folder / "models", schema, {})

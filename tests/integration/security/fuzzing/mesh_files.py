@@ -129,7 +129,7 @@ def olsr_table(folder: Path) -> Format:
 
 
 def babel_dumps(folder: Path) -> Format:
-    """One of two nodes' dumps is damaged."""
+    """Two nodes' dumps, one of them damaged."""
     for name, text in BABEL.items():
         (folder / f"{name}.dump").write_text(text)
     return Format(folder / "a.dump", lambda file: read_mesh(file.parent))

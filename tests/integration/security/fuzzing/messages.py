@@ -1,4 +1,4 @@
-"""Messages that nobody meant: made from descriptors, with values at every edge, and sometimes broken."""
+"""Random messages: made from descriptors, with values at every edge, and sometimes broken."""
 
 import random
 import string
@@ -87,7 +87,7 @@ class Fuzzer:
         if kind in _BITS:
             return self.integer(_BITS[kind], signed=kind in _SIGNED)
         number = self.random.choice(FLOATS)
-        # A float field takes no double beyond its range.
+        # A float field does not accept a double beyond its range.
         return number if kind == FieldDescriptor.CPPTYPE_DOUBLE or abs(number) < 1e38 else float("inf")
 
     def integer(self, bits: int, *, signed: bool) -> int:

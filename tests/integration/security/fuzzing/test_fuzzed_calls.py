@@ -1,4 +1,4 @@
-"""Every method of a real scheduler and two real learners, called with messages that nobody meant."""
+"""Every method of a real scheduler and two real learners, called with random messages."""
 
 import asyncio
 import time
@@ -107,7 +107,7 @@ async def call(channel: Any, method: MethodDescriptor, fuzzer: Fuzzer) -> grpc.a
 
 
 class Fuzzing:
-    """Calls until the time is over, and what came of it."""
+    """Calls until the time is up, and their results."""
 
     def __init__(self, seconds: float, seed: int) -> None:
         self._end = time.monotonic() + seconds
@@ -139,7 +139,7 @@ class Fuzzing:
                     self.wrong.append(f"{method.full_name} seed {seed}: {code} {error.details()}")
 
     async def _looks(self, server: str, address: str, pid: int) -> None:
-        """How long the server's loop works while somebody waits; how long they wait is the machine's doing too."""
+        """How long the server's loop works while somebody waits; the wait itself depends on the machine too."""
         async with open_channel(address) as channel:
             stub: Any = health_pb2_grpc.HealthStub(channel)
             while time.monotonic() < self._end:

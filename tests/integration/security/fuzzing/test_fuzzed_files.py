@@ -1,4 +1,4 @@
-"""Every file a process reads, damaged: it is read as it was, or refused in one sentence; nothing else happens."""
+"""Damages every file that a process reads: it is read or refused in one sentence, and nothing else happens."""
 
 import logging
 import time
@@ -30,7 +30,7 @@ FORMATS = [
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """What is refused may be logged; a thousand times nobody wants to read it."""
+    """Silences the log lines of refusals, which would come a thousand times."""
     logging.disable(logging.CRITICAL)
     try:
         yield
@@ -39,7 +39,7 @@ def quiet() -> Iterator[None]:
 
 
 def memory(what: str) -> int:
-    """Bytes that this process holds (VmRSS), or held at most since it was last asked to forget (VmHWM)."""
+    """Bytes that this process holds (VmRSS), or its peak since the last reset (VmHWM)."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith(f"{what}:")).split()[1]) << 10
 

@@ -1,4 +1,4 @@
-"""Journals whose seals are right and whose records are not: a record costs itself, and the scheduler works on."""
+"""Journals with valid seals and invalid records: only the record itself is lost, and the scheduler keeps working."""
 
 import random
 import time
@@ -20,7 +20,7 @@ HEAD = 13
 
 
 def sound_journal() -> list[bytes]:
-    """Every kind of record: tasks that wait, run, came back, failed and ended, actors, kinds, strikes."""
+    """Records of every kind: tasks that wait, run, returned, failed and ended, actors, kinds, strikes."""
     harness = Harness(strikes={"limit": 2})
     for number in range(12):
         dependencies = (f"t{number - 1}",) if number % 5 == 4 else ()
@@ -38,7 +38,7 @@ def sound_journal() -> list[bytes]:
 
 
 def damaged(fuzzer: Fuzzer, batches: list[bytes]) -> tuple[list[bytes], int]:
-    """One record that says something else, in a batch that is well-formed; and the number of its task."""
+    """A well-formed batch with one changed record, and the number of its task."""
     place = fuzzer.random.choice([at for at, batch in enumerate(batches) if batch])
     found = list(record_reader.split(batches[place]))
     at = fuzzer.random.randrange(len(found))
@@ -50,20 +50,20 @@ def damaged(fuzzer: Fuzzer, batches: list[bytes]) -> tuple[list[bytes], int]:
 
 
 def joined(found: list[tuple[int, int, bytes]], at: int, kind: int, number: int, body: bytes) -> bytes:
-    """The records of a batch, with another in the place of one."""
+    """The records of a batch with one replaced."""
     head = bytes([kind]) + len(body).to_bytes(4, "little") + number.to_bytes(8, "little")
     return b"".join([*(one[2] for one in found[:at]), head + body, *(one[2] for one in found[at + 1 :])])
 
 
 def start(batches: list[bytes]) -> Core:
-    """As a scheduler does it, seals included."""
+    """Recovers as a scheduler does, seals included."""
     core = Core(SchedulerConfig(), now=5000.0, wall_time=5000.0, rng=random.Random(1), lease_floor=2 << 32)
     core.recover([records.unseal(records.seal(batch), "batch") for batch in batches], 5000.0)
     return core
 
 
 def work(core: Core) -> None:
-    """An actor comes, new work is taken, and a while passes."""
+    """An actor joins, takes new work, and some time passes."""
     core.connect(Hello(1, "fresh", "n9", 1, 4, ("noop",)), 5001.0)
     core.report(1, 5001.0, credits=8)
     core.submit([Task("", "noop", b"", 2)], 5002.0)
@@ -104,7 +104,7 @@ def test_a_damaged_record_is_lost_alone(length: str) -> None:
             raise AssertionError(f"seed {seed}: {error!r}") from error
         # A record without a task's number may be one that forgets tasks.
         lost = {one: name for one, name in sound.items() if number and one != number and others.get(one) != name}
-        # Two tasks of one id: nobody can say which of the records lies.
+        # Two tasks with one id: which record is wrong cannot be known.
         lost = {
             one: name
             for one, name in lost.items()
