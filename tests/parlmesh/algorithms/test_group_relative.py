@@ -1,4 +1,4 @@
-"""Advantages of episodes against others of the same beginning, by hand."""
+"""Advantages of episodes against others with the same start, by hand."""
 
 import numpy as np
 

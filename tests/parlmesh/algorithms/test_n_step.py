@@ -7,7 +7,7 @@ from parlmesh.algorithms.n_step import n_step
 
 
 def slow(rewards, terminated, truncated, steps, discount):
-    """One step of one environment at a time, as one would explain it."""
+    """One step of one environment at a time: the plain definition."""
     length, width = rewards.shape
     found = np.zeros((3, length, width))
     for env in range(width):
@@ -56,7 +56,7 @@ def test_one_step_is_the_reward_and_the_next_row(seed, discount):
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 6))
 def test_nothing_leaks_back_over_an_end(seed, steps):
-    """Whatever happens after the end of an episode changes nothing before it."""
+    """Nothing after the end of an episode changes anything before it."""
     rewards, terminated, truncated = made_up(seed, 8, 2, rate=0.0)
     truncated[3, 0] = terminated[3, 1] = True
     other = rewards.copy()

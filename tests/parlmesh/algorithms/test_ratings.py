@@ -1,4 +1,4 @@
-"""Elo from games: known differences come back, and intervals hold what they promise."""
+"""Elo from games: known differences are recovered, and intervals cover as often as stated."""
 
 import numpy as np
 import pytest

@@ -11,7 +11,7 @@ from parlmesh.policies.bounded_actions import NoisyMean, SquashedGaussian, log_s
 
 
 def density(mean, log_std, action):
-    """Of one squashed action, from the formula of the log-probability."""
+    """The density of one squashed action, from the formula of the log-probability."""
     noise = (np.arctanh(action) - mean) / math.exp(log_std)
     outputs = torch.tensor([[mean, log_std]], dtype=torch.float64).repeat(len(action), 1)
     drawn = squashed_gaussian(outputs, torch.from_numpy(noise)[:, None])
@@ -27,7 +27,7 @@ def test_the_squashed_density_integrates_to_one_and_gives_the_mean_of_what_is_dr
     assert found.sum() * width == pytest.approx(1.0, abs=1e-4)
     drawn = np.tanh(mean + math.exp(log_std) * np.random.default_rng(0).standard_normal(200_000))
     assert (found * middles).sum() * width == pytest.approx(drawn.mean(), abs=0.005)
-    # The chance of one part of the range too: a wrong slope may leave the whole at 1.
+    # Check part of the range too: a wrong slope may still integrate to 1.
     assert found[middles > 0.5].sum() * width == pytest.approx((drawn > 0.5).mean(), abs=0.005)
 
 
@@ -78,7 +78,7 @@ def test_actions_are_scaled_to_the_bounds_end_to_end():
 def test_targets_by_hand():
     returns, discounts = torch.tensor([1.0, 2.0]), torch.tensor([0.9, 0.0])
     values, log_probs = torch.tensor([[3.0, 8.0], [4.0, 7.0]]), torch.tensor([-1.0, 5.0])
-    # 1 + 0.9 · (min(3, 4) + 0.5 · 1) and, after an end in the world, the reward alone.
+    # 1 + 0.9 · (min(3, 4) + 0.5 · 1) and, after a termination, only the reward.
     assert soft_targets(returns, discounts, values, log_probs, 0.5).tolist() == pytest.approx([4.15, 2.0])
     assert twin_targets(returns, discounts, values).tolist() == pytest.approx([3.7, 2.0])
 

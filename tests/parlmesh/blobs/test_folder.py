@@ -1,4 +1,4 @@
-"""Files are written again, and nobody who looks at a blob ever sees another."""
+"""Files are overwritten, and a reader of a blob never sees another."""
 
 import errno
 import fcntl
@@ -162,7 +162,7 @@ def test_a_file_that_became_another_blob_is_checked_again(stock: Stock, writer: 
     assert inode(writer, forged) == file
     with pytest.raises(InvalidInput, match="digest"):
         reader.read(forged, SIZE)
-    # Also under the name that it had when it was checked.
+    # Also under the name it had when it was checked.
     given_up(stock, writer, forged)
     forger.write(name, content(3).data)
     assert inode(writer, name) == file
@@ -172,7 +172,7 @@ def test_a_file_that_became_another_blob_is_checked_again(stock: Stock, writer: 
 
 @pytest.fixture
 def few_descriptors() -> Iterator[None]:
-    """As many as a process usually has."""
+    """The usual limit of a process."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
     yield
@@ -389,7 +389,7 @@ def test_a_file_renamed_between_opening_and_locking_is_gone_or_right(
 ) -> None:
     name, reader = written(writer, 1), BlobFolder(tmp_path)
     file, lock, later = inode(writer, name), fcntl.flock, list[str]()
-    reader.read(name, SIZE)  # has it mapped, and knows it
+    reader.read(name, SIZE)  # it is mapped and checked now
 
     def late(descriptor: int, operation: int) -> None:
         if not later:

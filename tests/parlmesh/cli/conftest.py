@@ -1,4 +1,4 @@
-"""A scheduler with one actor, and a learner that trains alone: real processes, shared by the tests of the commands."""
+"""A scheduler with one actor, and a serial learner: real processes, shared by the tests of the commands."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ QUIET = ("--set", "metrics.port=null", "--set", "listen.port=0")
 
 @pytest.fixture(scope="session")
 def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of a scheduler to which one actor with two slots is connected."""
+    """Address of a scheduler with one connected actor of two slots."""
     store = f"store.path={tmp_path_factory.mktemp('scheduler') / 'scheduler.sqlite'}"
     with Process("scheduler", *QUIET, "--set", store) as process:
         address = f"127.0.0.1:{process.wait_for('serving', 60)['port']}"
@@ -25,7 +25,7 @@ def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def learner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of a serial learner whose run `one` has no end."""
+    """Address of a serial learner whose run `one` never ends."""
     folder: Path = tmp_path_factory.mktemp("learner")
     settings = (
         ("mode", "serial"),

@@ -190,7 +190,7 @@ def test_a_scheduler_is_not_mistaken_for_a_learner(scheduler: str) -> None:
 def test_a_fleet_without_a_learner_shows_its_queue_and_actors(scheduler: str) -> None:
     nobody = f"127.0.0.1:{free_port()}"
     result = parlmesh("status", "--scheduler", scheduler, "--learner", nobody)
-    assert result.exit_code == 1  # it was asked for by its address
+    assert result.exit_code == 1  # its address was given
     assert "ada" in result.stdout
     assert f"parlmesh: no learner answers at {nobody}" in result.stderr
 
@@ -209,7 +209,7 @@ def test_a_service_that_nobody_asked_for_may_be_away(
 ) -> None:
     other = {"scheduler": "learner", "learner": "scheduler"}[service]
     nobody = f"127.0.0.1:{free_port()}"
-    monkeypatch.setattr(status, "__defaults__", (nobody, nobody, False))  # a fleet may be at the usual ports
+    monkeypatch.setattr(status, "__defaults__", (nobody, nobody, False))  # a fleet may use the default ports
     address = request.getfixturevalue(service)
     result = CliRunner().invoke(app, ["status", f"--{service}", address], env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output
@@ -345,7 +345,7 @@ def test_waiting_for_tasks_survives_a_killed_scheduler_that_comes_back(tmp_path:
         actor = ("--set", f"scheduler={address}", "--set", "metrics.port=null")
         with Process("actor", *actor) as known:
             known.wait_for("connected", 60)
-        # Nobody is there to run it.
+        # No actor can run it.
         pipe = subprocess.PIPE
         with subprocess.Popen([*waiting, "--scheduler", address], stdout=pipe, stderr=pipe, text=True) as command:
             wait_until(lambda: objects("tasks", "list", "--kind", "echo", "--scheduler", address) != [], 60)

@@ -1,4 +1,4 @@
-"""Examples in --help are of commands that exist, and every one is taken by its command as it stands."""
+"""Examples in --help use existing commands, and each command accepts its examples as written."""
 
 import shlex
 
@@ -10,7 +10,7 @@ from parlmesh.cli.__main__ import app
 from parlmesh.cli.examples import EXAMPLES, commands_of
 
 COMMANDS = [name for name, _ in commands_of(app)]
-# A person sits before these, or another program with a protocol of its own.
+# Used by a person, or by another program with its own protocol.
 LIVE = {"dashboard", "play", "usi"}
 LINES = [line for lines in EXAMPLES.values() for line in lines]
 

@@ -28,7 +28,8 @@ Command: TypeAlias = Callable[..., Ended]
 
 @pytest.fixture
 def parlmesh(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Command:
-    """The entry point with a command line, in an empty folder. A process for each would start for half a second."""
+    """Runs the entry point with a command line, in an empty folder. A process for each would take half a second to
+    start."""
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.chdir(tmp_path)
 
@@ -166,7 +167,7 @@ def test_a_reader_that_stops_reading_gets_no_traceback(tmp_path: Path) -> None:
 
 
 def test_an_unknown_key_of_up_is_refused_by_name_with_exit_code_2(tmp_path: Path) -> None:
-    # As a process: the exit code that a shell sees.
+    # Run as a process, for the exit code that a shell sees.
     command = [sys.executable, "-m", "parlmesh.cli", "up", "--set", "trainig.seed=3"]
     environment = {"PYTHONPATH": str(Path.cwd()), "PATH": "", "COLUMNS": "120"}
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path, env=environment)

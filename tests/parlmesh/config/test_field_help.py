@@ -1,4 +1,4 @@
-"""Help texts stand under the fields, also under those of a parent, and cost nothing until somebody asks."""
+"""Help texts stand under the fields, also in parent classes, and cost nothing until requested."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Settings that would be ignored in silence: misspelt variables, and keys of the other side."""
+"""Settings that would be silently ignored: misspelt variables, and keys of the other side."""
 
 import pytest
 

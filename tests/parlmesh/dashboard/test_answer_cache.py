@@ -7,7 +7,7 @@ from parlmesh.errors import Unavailable
 
 
 class Source:
-    """Counts how often it is asked, and answers when told to."""
+    """Counts its calls, and answers when told to."""
 
     def __init__(self) -> None:
         self.asked = 0

@@ -1,4 +1,4 @@
-"""Tools that are not everywhere: a test that needs one is skipped by its name."""
+"""Tools that may be missing: a test that needs one is skipped and names it."""
 
 import shutil
 import subprocess

@@ -16,7 +16,7 @@ from tests.parlmesh.deployment.conftest import Run
 
 ROOT = Path(__file__).parents[3]
 F = 'fleet="parlmesh"'
-# A fleet that works, a value a minute for two hours.
+# A healthy fleet: one value a minute for two hours.
 HEALTHY = {
     f'up{{{F},service="scheduler"}}': "1+0x120",
     f'up{{{F},service="learner"}}': "1+0x120",
@@ -35,7 +35,7 @@ HEALTHY = {
     f'parlmesh_build_info{{{F},service="scheduler",version="0.1.0"}}': "1+0x120",
     f'parlmesh_build_info{{{F},service="actor",version="0.1.0"}}': "1+0x120",
 }
-# What each symptom changes in it.
+# The changes that make each symptom.
 SYMPTOMS: dict[str, dict[str, str]] = {
     "ParlmeshServerDown": {f'up{{{F},service="learner"}}': "0+0x120"},
     "ParlmeshNoActors": {f'parlmesh_scheduler_actors{{{F},state="ready"}}': "0+0x120"},
@@ -61,7 +61,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def case(series: dict[str, str], firing: set[str]) -> dict[str, Any]:
-    """By the series ALERTS, which says only that an alert fires: its words are not repeated here."""
+    """Checks the series ALERTS, which only says that an alert fires: its text is not repeated here."""
     names = sorted(firing)
     samples = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in names]
     query = 'count by (alertname) (ALERTS{alertstate="firing"})'
@@ -98,6 +98,6 @@ def test_rules_and_dashboard_use_only_metrics_that_are_documented() -> None:
     documented = set(re.findall(r"^\| `(parlmesh_\w+)`", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE))
     used: set[str] = set()
     for expression in [*RECORDED.values(), *(alert.expression for alert in ALERTS), *expressions()]:
-        # A recorded name has colons around its metric, and stands on other metrics.
+        # A recorded name has colons around its metric, and is computed from other metrics.
         used |= set(re.findall(r"(?<![:\w])parlmesh_\w+(?![:\w])", expression))
     assert {re.sub(r"_bucket$", "", name) for name in used} <= documented

@@ -35,10 +35,10 @@ def test_every_folder_of_the_wheel_is_in_the_build(tmp_path: Path) -> None:
 
 
 def test_compose_accepts_the_project(tool: Callable[[str], Run], tmp_path: Path) -> None:
-    tool("podman")  # podman-compose asks it for its version before it reads anything
+    tool("podman")  # podman-compose asks podman for its version before it reads anything
     compose = tool("podman-compose")
     write("compose", DeploySettings(), tmp_path, certificates=True, force=False)
-    # To read a project it wants to know which podman would run it, and nothing else of it.
+    # To read a project, podman-compose only needs podman's version.
     podman = tmp_path / "podman"
     podman.write_text("#!/bin/sh\necho podman version 4.3.1\n")
     podman.chmod(0o755)

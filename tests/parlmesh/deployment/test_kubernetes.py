@@ -14,7 +14,7 @@ from tests.parlmesh.deployment.conftest import Run
 
 VERSION = "1.37"
 OTHER = {"image": "registry.example/parlmesh:9", "actors": 3, "most_actors": 20, "slots": 2, "step_budget": 12_000_000}
-# Custom resources, of which the schemas are not at hand.
+# Custom resources, whose schemas are not available here.
 CUSTOM = ("cert-manager.io/", "monitoring.coreos.com/", "jobset.x-k8s.io/", "kustomize.config.k8s.io/")
 
 
@@ -29,7 +29,7 @@ def documents(text: str) -> list[dict[str, Any]]:
 
 
 def by_name(objects: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
-    """Files inside a configuration count by what they say, not by how they are quoted."""
+    """Files inside a configuration are compared by content, not by quoting."""
     for each in objects:
         if each["kind"] == "ConfigMap":
             each["data"] = {name: yaml.safe_load(text) for name, text in each["data"].items()}
@@ -98,7 +98,7 @@ def test_helm_and_kustomize_render_to_the_same_objects(
     answer = helm("template", "parlmesh", chart, "--namespace", "parlmesh", "--values", file)
     assert answer.returncode == 0, answer.stderr
     expected = by_name(kustomized(kubectl, ours / "overlays/fleet"))
-    # Of the installation rather than of the chart.
+    # Part of the installation rather than of the chart.
     expected = {key: each for key, each in expected.items() if key[0] not in ("Namespace", "Secret")}
     assert by_name(documents(answer.stdout)) == expected
 

@@ -1,4 +1,4 @@
-"""What is rendered is what `deploy/` holds, and what the services accept."""
+"""The rendered files are those in `deploy/`, and the services accept them."""
 
 import subprocess
 from pathlib import Path

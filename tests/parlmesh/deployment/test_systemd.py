@@ -1,4 +1,4 @@
-"""Units are understood by systemd, and leave a process few rights."""
+"""systemd accepts the units, which leave a process few rights."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +15,7 @@ SERVICES = ("scheduler", "learner", "relay", "actor")
 
 
 def unit(service: str, folder: Path) -> Path:
-    """As rendered, with a program that is there in place of the installed one."""
+    """The rendered unit, with an existing program in place of the installed one."""
     name = f"parlmesh-{service}.service"
     file = folder / name
     text = files(DeploySettings())[name]

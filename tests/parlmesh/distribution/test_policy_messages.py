@@ -26,7 +26,7 @@ def registry():
 
 @pytest.fixture
 def counted(monkeypatch):
-    """Every encoding that is really computed."""
+    """Records every encoding that is really computed."""
     calls = []
 
     def encode(encoding, blob, base=b""):

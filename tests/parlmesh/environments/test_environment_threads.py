@@ -10,7 +10,7 @@ from parlmesh.environments.environment_threads import MOST_THREADS, waits
 
 
 class Counted(gymnasium.Env):
-    """Observes a random number of its own and its steps; says which thread stepped it."""
+    """Observes its own random number and its steps; records the thread that stepped it."""
 
     observation_space = gymnasium.spaces.Box(-10, 10, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -86,7 +86,7 @@ def test_steps_that_wait_move_to_threads_by_themselves_and_the_games_stay_the_sa
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core")
 @pytest.mark.parametrize(("threads", "shared"), [(None, True), (6, False)])
 def test_threads_of_steps_that_wait_share_a_core_but_not_what_a_reset_starts(threads, shared) -> None:
-    """Threads that somebody asked for may be there to compute side by side."""
+    """Threads set by the user may be meant to compute in parallel."""
     envs = environments(pause=0.005, threads=threads)
     stepped = envs._envs.envs
     allowed = os.sched_getaffinity(0)
@@ -95,7 +95,7 @@ def test_threads_of_steps_that_wait_share_a_core_but_not_what_a_reset_starts(thr
         cores = each.unwrapped.cores
         assert len(cores["reset"]) > 2
         assert all(found == allowed for found in cores["reset"])
-        # The first steps are those by which it is seen that they wait.
+        # The first steps show that they wait.
         assert all((len(found) == 1) is shared for found in cores["step"][8:])
     assert os.sched_getaffinity(0) == allowed
 
@@ -110,10 +110,10 @@ def test_steps_that_compute_stay_where_they_are() -> None:
     ("seconds", "cpu_seconds", "switches", "expected"),
     [
         (0.2, 0.01, 100, True),
-        # Held up by others, which is no waiting of its own.
+        # Delayed by others, which does not count as waiting.
         (0.2, 0.01, 3, False),
         (0.2, 0.15, 100, False),
-        # Short: a thread would cost more than it brings.
+        # Short: a thread would cost more than it saves.
         (0.01, 0.0, 100, False),
     ],
 )

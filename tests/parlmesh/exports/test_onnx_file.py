@@ -63,7 +63,7 @@ def test_the_exported_model_is_our_greedy_policy(network, action, masked):
     weights, dtype = weights_of(spec), "int64" if spec.observation_states else "float32"
     ours = load_policy(pack_policy(spec, weights))
     theirs = onnxruntime.InferenceSession(to_onnx(spec, weights, dtype))
-    # Two steps, of as many environments as one likes: memory goes on, and the batch is not part of the file.
+    # Two steps of any number of environments: memory continues, and the batch size is not part of the file.
     for count in (13, 1):
         state, inputs = ours.initial_state(count), {}
         for _ in range(2):

@@ -40,7 +40,7 @@ def test_what_was_sent_and_what_is_left_sum_to_what_was_given(encoding):
         given_total += delta
         sent_total += decode(feedback.encode(delta, encoding, 0.05), 5000, encoding)
         feedback.settle(taken=True)
-        # One that is refused, and one of which nobody knows what became, leave nothing behind.
+        # A refused update, and one whose fate is unknown, leave nothing behind.
         feedback.encode(delta + 1.0, encoding, 0.05)
         feedback.settle(taken=False)
         feedback.encode(delta - 1.0, encoding, 0.05)

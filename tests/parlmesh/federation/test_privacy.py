@@ -28,7 +28,7 @@ def test_clipped_vectors_are_never_longer_and_short_ones_untouched(seed, limit, 
 
 
 def dominating_epsilon(noise, releases, delta, step=2e-4):
-    """An accountant of another make: the privacy loss of one release on a grid, convolved by FFT, δ(ε) summed up.
+    """An independent accountant: the privacy loss of one release on a grid, convolved by FFT, δ(ε) summed up.
 
     The two outputs furthest apart are N(0, z²) and N(2, z²); a loss stands in the middle of its cell.
     """
@@ -103,7 +103,7 @@ def test_the_mean_s_noise_hides_one_node_with_other_data():
     worst = clip(1e6 * np.ones(8), clip_norm)
     apart = np.linalg.norm(np.mean([*others, worst], axis=0) - np.mean([*others, -worst], axis=0))
     assert apart == pytest.approx(SENSITIVITY * clip_norm / count)
-    # What is reported is what that distance and the noise in truth give.
+    # The report is what that distance and the true noise give.
     mu = float(apart) / mean_noise_deviation(multiplier, clip_norm, count)
     assert epsilon(multiplier, 1, 1e-5) == pytest.approx(gaussian_epsilon(mu, 1e-5), rel=1e-4)
 
@@ -111,7 +111,7 @@ def test_the_mean_s_noise_hides_one_node_with_other_data():
 def delta_of_parts(loss_epsilon, distance, bits, counted, releases, step):
     """δ(ε) of sums of whole noise from their chances alone: the noise of one node, convolved with itself.
 
-    Losses are rounded up to a grid, so that what is found is never too small.
+    Losses are rounded up to a grid, so that the result is never too small.
     """
     reach = np.arange(-12 << bits, (12 << bits) + 1)
     one = np.exp(-0.5 * (reach / 2.0**bits) ** 2)
@@ -141,7 +141,7 @@ def test_epsilon_of_noise_in_parts_is_that_of_the_chances_of_the_sum_within_a_pe
     # Two updates are 2 C apart, and the noise of all counted nodes has deviation z C.
     noise = 2.0 * math.sqrt(counted) * 2.0**bits / distance
     told = epsilon(noise, releases, delta, in_parts=True)
-    # Losses that are rounded up make what is found too large by this at most.
+    # Rounding losses up makes the result too large by this at most.
     rounded = releases * step
     assert delta_of_parts(told + rounded, distance, bits, counted, releases, step) <= delta
     assert delta_of_parts(0.99 * told, distance, bits, counted, releases, step) > delta

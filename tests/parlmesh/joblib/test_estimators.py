@@ -1,4 +1,4 @@
-"""Estimators as values: what comes back is what went in, and what a stranger may not ask a node for is refused."""
+"""Estimators as values: they survive a round trip, and nodes refuse what strangers may not request."""
 
 from typing import Any
 

@@ -26,7 +26,7 @@ PLUGINS = ["parlmesh.mapek.plugin:plugin", f"{HERE}/sick_nodes.py:plugin"]
 
 
 class Mesh:
-    """What a test says of its nodes, and what was done to them."""
+    """The readings a test gives its nodes, and the actions taken on them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -89,7 +89,7 @@ async def controller(mesh: Mesh):
 
 
 def config(**changes: Any) -> MapekConfig:
-    """CPU above 80 and memory above 85 are mended, memory is the more urgent."""
+    """CPU above 80 and memory above 85 are repaired; memory is more urgent."""
     return MapekConfig.model_validate(
         {
             "name": "test",
@@ -120,7 +120,7 @@ def knowledge(tmp_path: Path) -> Iterator[Knowledge]:
 
 @pytest.fixture
 def loop_of(controller: PARLController, knowledge: Knowledge, request: pytest.FixtureRequest):
-    """Makes loops; each test's have names of their own, so that no state of another test is found on the nodes."""
+    """Makes loops with names unique to each test, so that the nodes hold no state of another test."""
 
     def make(**changes: Any) -> MapekLoop:
         clock = changes.pop("clock", None)
@@ -134,7 +134,7 @@ def loop_of(controller: PARLController, knowledge: Knowledge, request: pytest.Fi
 
 @pytest.fixture
 def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
-    """What the action of `lever.py` did, by lines."""
+    """The lines that the action of `lever.py` wrote."""
     settings = tmp_path / "node.yaml"
     allow = {"allow": {"lever": ["*"]}, "actions": {"lever": "lever:Lever"}}
     settings.write_text(yaml.safe_dump({"state": str(tmp_path / "state"), **allow}))

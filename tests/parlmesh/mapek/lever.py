@@ -1,4 +1,4 @@
-"""An action for tests: writes down what it did, and kills its process where it is told to."""
+"""An action for tests: records what it did, and kills its process at the requested step."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from parlmesh.mapek.node.actions import Done
 
 
 class Lever:
-    """Parameters: target; dies, at one of its steps; stuck, so many undos that fail."""
+    """Parameters: target; dies, the step at which to die; stuck, the number of undos that fail."""
 
     kind = "lever"
 

@@ -1,4 +1,4 @@
-"""A fleet in this process: nodes answer by the plug-in's own handlers, and a test says which answers never come."""
+"""A fleet in this process: nodes answer with the plug-in's own handlers, and a test chooses which answers are lost."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ class Killed(BaseException):
 
 @dataclass
 class Answer:
-    """As much of an outcome as a loop looks at."""
+    """The part of an outcome that a loop uses."""
 
     value: dict[str, Any] | None
     error: FleetError | None = None
@@ -71,7 +71,7 @@ class LocalFleet:
 
 
 class Readings:
-    """What a test says of the nodes."""
+    """The readings a test gives the nodes."""
 
     kind = "mapek_monitor"
     runs_in = "loop"
@@ -85,7 +85,7 @@ class Readings:
 
 
 def local_config(**changes: Any) -> MapekConfig:
-    """CPU above 80 is met by pulling a lever; a changed action is pulled instead."""
+    """CPU above 80 makes the loop pull a lever, or take the given action instead."""
     action = {"kind": "lever", "parameters": {"target": "{node}"}, "verify": {"below": 1000}}
     return MapekConfig.model_validate(
         {

@@ -1,4 +1,4 @@
-"""A plug-in for tests: nodes whose readings stand in a file, and an action that writes down what it did to whom."""
+"""A plug-in for tests: nodes whose readings are in a file, and an action that records what it did to which node."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ def folder() -> Path:
 
 
 class Readings:
-    """Reads {node: metrics} from readings.json; "*" is for all others. A node under "dies" takes its process along."""
+    """Reads {node: metrics} from readings.json; "*" is for all others. A node under "dies" kills its process."""
 
     kind = "fake_monitor"
     runs_in = "loop"
@@ -33,7 +33,7 @@ class Readings:
 
 
 class Mend:
-    """Parameters: node, fails, word. Undoing is written down too."""
+    """Parameters: node, fails, word. Undoing is recorded too."""
 
     kind = "mend"
 

@@ -1,4 +1,4 @@
-"""Files with nonsense are refused in a sentence that names it."""
+"""Invalid files are refused in a sentence that names the error."""
 
 from pathlib import Path
 

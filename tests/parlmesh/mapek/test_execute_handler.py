@@ -1,4 +1,4 @@
-"""The effector of a node: what nobody confirms is taken back, by the next actor too when this one is killed."""
+"""The effector of a node: unconfirmed actions are undone, if need be by the next actor."""
 
 import asyncio
 import json
@@ -159,7 +159,7 @@ async def test_an_action_killed_at_any_step_is_undone_by_the_next_actor(notes, s
     command = [sys.executable, "-c", PROGRAM, str(HERE), json.dumps(asks)]
     done = await asyncio.to_thread(subprocess.run, command, timeout=60)
     assert done.returncode == -9, "the fault took place"
-    # The next actor comes when the time of the first is over.
+    # The next actor starts when the first one's time is over.
     handler = Execute(lambda: time.monotonic() + 1000.0)
     await handler.take_back_overdue("n")
     if step == "before":

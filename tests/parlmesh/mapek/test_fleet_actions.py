@@ -1,4 +1,4 @@
-"""Actions by the scheduler, the learner and a cluster, each over its own wire."""
+"""Actions through the scheduler, the learner and a cluster, each over its own protocol."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -81,7 +81,7 @@ _Servicer: Any = TrainingServiceServicer
 
 
 class Learner(_Servicer):  # type: ignore[misc]
-    """Writes down what it was asked."""
+    """Records its requests."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

@@ -1,4 +1,4 @@
-"""A loop over fifty nodes of real actors: the sick one is found and mended, the others are left alone."""
+"""A loop over fifty nodes of real actors: the sick one is found and healed, the others are left alone."""
 
 import asyncio
 import random
@@ -149,7 +149,7 @@ async def test_no_more_than_a_fifth_of_the_nodes_is_disturbed_at_once(mesh, loop
     done = [each for each in report.decisions if each.status is Status.WORKED]
     held = [each for each in report.decisions if each.status is Status.HELD]
     assert len(done) + len(held) == 50
-    # The lease of another test's loop may stand on one of the ten.
+    # One of the ten may hold the lease of another test's loop.
     assert len(done) >= 9
     assert {each.reason for each in held if each.node != LEASED and "at most 10 of 50" not in each.reason} == set()
 
@@ -180,7 +180,7 @@ async def test_actions_that_a_nodes_operator_does_not_allow_are_not_taken(mesh, 
 
 
 async def test_a_fifth_of_the_workers_killed_in_a_cycle_leaves_it_whole_and_naming_the_unknown(mesh, loop_of):
-    # The ten actors of one process die whenever the first of them is asked.
+    # The ten actors of one process die as soon as the first of them is read.
     mesh.says(dies=["local-2-0"], local_0_3={"cpu_percent": 95.0})
     report = await loop_of(node_seconds=2.0).cycle()
     assert (mesh.folder / "deaths").read_text().startswith("local-2-0"), "the fault took place"

@@ -1,4 +1,4 @@
-"""What a lying node can answer, and what a loop makes of it."""
+"""Answers of a lying node, and how a loop handles them."""
 
 from contextlib import suppress
 

@@ -1,4 +1,4 @@
-"""One node's way through a cycle: what it says, what is chosen, and who else is there."""
+"""One node's way through a cycle: its answers, the chosen action, and other loops."""
 
 import asyncio
 from typing import Any
@@ -81,7 +81,7 @@ async def test_one_loop_goes_through_fault_after_fault(notes, readings, fleet, t
             report = await loop.cycle()
             assert [(each.node, each.status) for each in report.actions] == [(node, Status.WORKED)]
             readings.cpu[node] = 20.0
-            # Healthy for long enough to be a new fault the next time.
+            # Healthy for long enough that the next fault is a new one.
             for _ in range(22):
                 report = await loop.cycle()
             assert [each.health for each in report.nodes] == [Health.HEALTHY, Health.HEALTHY]
@@ -92,7 +92,7 @@ async def test_one_loop_goes_through_fault_after_fault(notes, readings, fleet, t
 
 
 def policy_that_prefers(*names: str) -> Policy:
-    """The earlier, the more certain; whatever the symptom is."""
+    """Prefers earlier actions, whatever the symptom."""
     actions = {
         name: {"weights": [9.0 - place, 0.0, 0.0], "seconds": 1.0, "tries": 9} for place, name in enumerate(names)
     }
@@ -102,7 +102,7 @@ def policy_that_prefers(*names: str) -> Policy:
 
 async def test_a_trained_policy_plans_within_the_rules(notes, readings, fleet, tmp_path) -> None:
     readings.cpu["a"] = 95.0
-    # What it likes best no rule lists, and what it likes next is another rule's.
+    # No rule lists its first choice, and its second is another rule's.
     policy_that_prefers("format-the-disk", "elsewhere", "second", "first").save(tmp_path / "planner.json")
     lever = {"kind": "lever", "confirm_seconds": 0}
     actions = {name: {**lever, "parameters": {"target": name}} for name in ("first", "second", "elsewhere")}

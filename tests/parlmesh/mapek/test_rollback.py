@@ -1,4 +1,4 @@
-"""Nothing stays half done: a loop that is killed at any step of an action takes it back when it is started again."""
+"""Nothing stays half done: a loop killed at any step of an action undoes it when it restarts."""
 
 from typing import Any
 
@@ -59,7 +59,7 @@ async def test_only_a_killed_loops_own_quarantine_is_ended(notes, readings, flee
                 await local_loop(fleet, knowledge, **settings).cycle()
             assert fleet.quarantined == {"a": "hot"}
         else:
-            # It was written down and never done; then an operator has reasons of his own.
+            # It was recorded but never done; then an operator quarantines the node.
             owed = {"before": {"reason": "hot"}, "parameters": {}}
             decision = await _started(fleet, knowledge, settings)
             knowledge.save([decision], owed={decision.id: owed})
@@ -162,5 +162,5 @@ async def test_a_disk_that_fails_during_an_action_undoes_nothing_that_worked(not
 
 
 def writable(knowledge: Knowledge, yes: bool) -> None:
-    """As a disk that is full or was mounted read-only."""
+    """Like a disk that is full or mounted read-only."""
     knowledge._database.execute(f"PRAGMA query_only = {'OFF' if yes else 'ON'}")

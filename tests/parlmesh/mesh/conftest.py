@@ -23,7 +23,7 @@ def graph_of(mesh: Mesh) -> Graph:
 
 
 def bellman_ford(graph: Graph) -> np.ndarray:
-    """The slow way."""
+    """The slow reference."""
     found = np.full((graph.nodes, graph.nodes), np.inf)
     np.fill_diagonal(found, 0)
     for _ in range(graph.nodes):

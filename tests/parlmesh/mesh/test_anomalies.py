@@ -1,4 +1,4 @@
-"""Looking at many nodes at once."""
+"""Checks many nodes at once."""
 
 import pytest
 

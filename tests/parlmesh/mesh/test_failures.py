@@ -1,4 +1,4 @@
-"""What failures do, against computing everything anew."""
+"""Effects of failures, against recomputing everything."""
 
 import numpy as np
 import pytest

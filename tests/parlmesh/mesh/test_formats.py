@@ -1,4 +1,4 @@
-"""Every format, each by a small file as its program writes it."""
+"""Every format, each with a small file as its program writes it."""
 
 import json
 from pathlib import Path

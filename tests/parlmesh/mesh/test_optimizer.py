@@ -42,7 +42,7 @@ async def test_a_fleet_answers_what_one_process_does():
 
 
 class Liar:
-    """A controller whose actors answer what they like."""
+    """A controller whose actors give arbitrary answers."""
 
     def __init__(self, answer):
         self.answer = answer

@@ -38,7 +38,7 @@ def assert_exact(mesh, metric="auto"):
     assert np.array_equal(hops >= 0, np.isfinite(expected))
     if graph.nodes <= 500:
         assert_no_loops(graph, hops)
-    # Every hop comes strictly nearer to its goal, so no path can come back to where it was.
+    # Every hop is strictly nearer to the target, so no path returns to a node.
     goal = np.arange(graph.nodes)[None, :]
     onward = np.isfinite(expected) & (expected > 0)
     assert (found[hops, goal][onward] < found[onward]).all()
@@ -46,7 +46,7 @@ def assert_exact(mesh, metric="auto"):
 
 
 def assert_no_loops(graph, hops):
-    """Everyone follows the next hops at once; all that can arrive do within N steps."""
+    """All pairs follow the next hops at once; every reachable one arrives within N steps."""
     goal = np.arange(graph.nodes)[None, :]
     at = np.where(hops >= 0, np.arange(graph.nodes)[:, None], goal)
     for _ in range(graph.nodes):

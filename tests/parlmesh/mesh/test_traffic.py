@@ -1,4 +1,4 @@
-"""Demands and what they come to."""
+"""Demands and the loads they cause."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""open-parl 0.1.0 beside ours: equal where it is right, and each place where it is not."""
+"""open-parl 0.1.0 beside ours: equal where it is right, and every place where it is not."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The programs of docs/orchestration.md and examples/orchestration run as they stand."""
+"""The programs of docs/orchestration.md and examples/orchestration run as written."""
 
 import os
 import re

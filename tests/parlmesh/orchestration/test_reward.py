@@ -1,4 +1,4 @@
-"""The reward against hand-computed values, and the mistakes that the first community version made."""
+"""The reward against hand-computed values, and against the mistakes of the first community version."""
 
 import subprocess
 import sys

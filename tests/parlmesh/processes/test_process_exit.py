@@ -33,7 +33,7 @@ def start(tmp_path: Path, program: str) -> Process:
 
 @asynccontextmanager
 async def busy_grpc() -> AsyncIterator[None]:
-    """Calls under way all the time."""
+    """Keeps calls in flight all the time."""
 
     async def call(channel: grpc.aio.Channel) -> None:
         check: Any = channel.unary_unary("/grpc.health.v1.Health/Check")

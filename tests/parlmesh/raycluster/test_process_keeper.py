@@ -1,4 +1,4 @@
-"""Keepers without Ray: what each process of a fleet is given, and one that keeps a real scheduler alive."""
+"""Keepers without Ray: the settings of each process of a fleet, and a keeper that keeps a real scheduler alive."""
 
 import os
 import signal

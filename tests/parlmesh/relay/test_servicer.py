@@ -45,7 +45,7 @@ async def test_policies_that_nobody_reads_are_encoded_a_few_at_a_time(monkeypatc
 
     readers = [asyncio.create_task(unread(version)) for version in range(1, 20)]
     await asyncio.wait_for(arrived.wait(), 30)
-    # Each has 1 MiB and 2 more for itself.
+    # Each has 1 MiB, and 2 more of its own.
     assert source.bases <= 3
     read.set()
     await asyncio.wait_for(asyncio.gather(*readers), 60)

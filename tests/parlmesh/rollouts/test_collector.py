@@ -65,7 +65,7 @@ def test_episodes_go_on_across_fragments_and_are_counted_once():
 
 def test_the_time_limit_truncates_and_does_not_terminate():
     class Balanced:
-        """Pushes against the fall; stands for far longer than the limit."""
+        """Pushes against the fall, and so stands for far longer than the limit."""
 
         def initial_state(self, num_envs):
             return None
@@ -108,7 +108,7 @@ def test_environments_begin_anew_from_seeds_of_their_own_and_no_episode_is_cut(m
     columns = {name: np.concatenate([each.columns[name] for each in fragments]) for name in (TERMINATED, VALID)}
     lives = [(row, index) for row, seeds in enumerate(seeded) for index in seeds]
     assert {index for _, index in lives} == {0, 1, 2, 3}
-    # Each begins with the step that resets its environment after the end of an episode.
+    # Each starts with the step that resets its environment after an episode.
     assert all(columns[TERMINATED][row - 1, index] and not columns[VALID][row, index] for row, index in lives)
     for index in range(4):
         began = [0, *(row for row, each in lives if each == index)]
@@ -274,7 +274,7 @@ def test_an_evaluation_equals_single_environments_played_in_turn():
 
 def test_sampled_play_is_that_of_training_and_repeats_itself_by_its_seed():
     spec = PolicySpec((4,), ActionSpec("discrete", (2,)), hidden=())
-    # Always left when greedy, half of the time when sampled.
+    # Greedy play always goes left, sampled play half of the time.
     weights = {"policy.0.weight": np.zeros((2, 4), np.float32), "policy.0.bias": np.array([0.01, 0.0], np.float32)}
     undecided = load_policy(pack_policy(spec, weights))
     greedy = evaluate(undecided, CARTPOLE, 20, 5)

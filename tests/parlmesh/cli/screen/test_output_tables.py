@@ -1,4 +1,4 @@
-"""Tables that fit where they are shown."""
+"""Tables fit where they are shown."""
 
 import hashlib
 
@@ -101,7 +101,7 @@ def test_counters_are_numbers_wherever_they_stand() -> None:
     assert statistics["completed_tasks"] == 1 << 53
     assert statistics["queued_by_priority"] == {"low": 3}
     assert fields_of(Actor(actor_id="a", completed_tasks=7, incarnation=3))["completed_tasks"] == 7
-    # What is text stays so, and a span keeps its unit.
+    # Text stays text, and a duration keeps its unit.
     task = Task(spec=TaskSpec(task_id="12", kind="noop"))
     task.spec.run_timeout.seconds = 9
     shown = fields_of(task)["spec"]

@@ -1,4 +1,4 @@
-"""Noise of nodes: exactly distributed, of the deviation that is asked for, and with room in the words of a sum."""
+"""Noise of nodes: exactly distributed, with the requested deviation, and with room in the words of a sum."""
 
 import hashlib
 

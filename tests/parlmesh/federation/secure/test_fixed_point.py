@@ -1,4 +1,4 @@
-"""Sums of words are weighted means, off by no more than is said."""
+"""Sums of words are weighted means within the stated error."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def test_the_mean_of_a_sum_of_words_is_fedavgs_within_the_stated_error(
     rng = np.random.default_rng(seed)
     numbers = FixedPoint(nodes, largest, heaviest)
     updates = {f"{k:02d}": rng.uniform(-largest, largest, 50).astype(np.float32) for k in range(nodes)}
-    # The largest numbers of all nodes at once must not leave the words.
+    # The largest numbers of all nodes together must fit into the words.
     edge = np.nextafter(np.float32(largest), np.float32(0.0))
     for vector in updates.values():
         vector[:2] = edge, -edge

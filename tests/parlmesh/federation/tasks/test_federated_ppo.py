@@ -31,7 +31,7 @@ ROUNDS = 40
 
 
 def trained(task, nodes, seed):
-    """A model after some rounds of the nodes given; one node alone is that node's own training."""
+    """A model after some rounds of the given nodes; a single node is that node's own training."""
     tensors = dict(task.first(seed).tensors)
     schema = ModelSchema.of(tensors)
     for number in range(1, ROUNDS + 1):

@@ -157,7 +157,7 @@ def test_sources_that_cannot_be_imported_are_refused():
 
 
 def test_federated_digits_of_ten_uneven_nodes_come_within_two_points_of_one():
-    # Fifty rounds as the defaults have them.
+    # Fifty rounds with the defaults.
     federated = make_task("digits", {"nodes": 10, "partition": "dirichlet", "alpha": 0.3}, {})
     central = make_task("digits", {"nodes": 1}, {})
     ours = accuracy(federated, rounds_of(federated, 10, 50), 10)
@@ -192,6 +192,6 @@ def test_a_slow_node_stops_in_time_with_at_least_one_step():
 
     one, three = trained(steps=1), trained(steps=3)
     assert not np.array_equal(one, three)
-    # The clock goes on by a second with each look: one at the start, one after every step.
+    # The clock advances by a second with each reading: one at the start, one after every step.
     assert np.array_equal(trained(steps=500, seconds=0.5, clock=lambda: next(ticks)), one)
     assert np.array_equal(trained(steps=500, seconds=3.0, clock=lambda: next(ticks)), three)

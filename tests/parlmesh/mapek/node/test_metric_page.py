@@ -1,4 +1,4 @@
-"""Whoever serves a page of metrics: slow, endless, wrong."""
+"""Servers of metric pages: slow, endless, wrong."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,4 +1,4 @@
-"""What a node keeps: leases that exclude, answers that are given twice and done once."""
+"""A node's memory: exclusive leases, and answers that are given twice but executed once."""
 
 from parlmesh.mapek.node.node_memory import NodeState
 from parlmesh.testing.clocks import HandClock

@@ -1,4 +1,4 @@
-"""What a node did and may have to take back: confirmed in time it stands, else it is overdue."""
+"""Actions that a node may have to undo: a confirmed one stands, any other is overdue in time."""
 
 from pathlib import Path
 

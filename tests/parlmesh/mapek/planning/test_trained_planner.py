@@ -1,4 +1,4 @@
-"""A trained planner: what it learns, what it may choose, and what is no file of one."""
+"""A trained planner: what it learns, what it may choose, and which files are refused."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def tried(number: int, action: str, worked: bool, io: float, status: Status | No
 
 @pytest.fixture(scope="module")
 def policy() -> Policy:
-    """Restarting helps where the disks wait, scaling where they do not."""
+    """Restarting helps when the disks wait, scaling when they do not."""
     return trained(
         [
             tried(number, action, worked=(action == "restart") == (io > 50), io=io)

@@ -1,4 +1,4 @@
-"""Real packets between namespaces. Where there can be none, the reason for the skip says why."""
+"""Real packets between namespaces. Where that is impossible, the skip gives the reason."""
 
 import pytest
 
@@ -20,7 +20,7 @@ async def test_packets_take_the_best_way_and_a_fault_is_what_they_meet():
         lossy = await lab.ping("ada", "dora", 60, 0.01)
         assert 0.2 < lossy.loss < 0.8
         assert await lab.dropped("ada") + await lab.dropped("bob") == lossy.sent - lossy.received
-        # Another way, by hand, is free of it.
+        # Another path, set by hand, avoids the fault.
         for end, other in (("ada", "dora"), ("dora", "ada")):
             target, via = lab.addresses.nodes[other], lab.addresses.nodes["cleo"]
             await lab.inside(end, "ip", "route", "replace", target, "via", via)

@@ -1,4 +1,4 @@
-"""The simulated jobs against a slow count of their own, and the environment against gymnasium's checker."""
+"""The simulated jobs against a slow independent count, and the environment against gymnasium's checker."""
 
 import warnings
 

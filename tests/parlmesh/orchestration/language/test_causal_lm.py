@@ -1,4 +1,4 @@
-"""A tiny causal model built here: trained by the learner's own trainer, acting as actors do."""
+"""A tiny causal model built here, trained with the learner's trainer and acting as on actors."""
 
 from importlib.util import find_spec
 
@@ -64,7 +64,7 @@ def test_token_log_probs_are_those_of_the_model_and_training_moves_the_orchestra
 
 
 def _check_log_probs(policy, fragment):
-    """What was recorded for each token is what the model gives it."""
+    """The log-probability recorded for each token is the model's."""
     seen, mask = fragment.columns[OBSERVATION][5], fragment.columns[ACTION_MASK][5]
     outputs, _ = policy.outputs(seen, mask)
     logits = torch.log_softmax(torch.from_numpy(outputs), 1)

@@ -1,4 +1,4 @@
-"""Sub-agents behind an OpenAI-compatible server: a local stub that speaks real HTTP, also badly."""
+"""Sub-agents behind an OpenAI-compatible server: a local stub that speaks real HTTP, sometimes badly."""
 
 import json
 import threading
@@ -153,7 +153,7 @@ async def test_a_model_s_calls_become_sub_agents_on_a_fleet(stub):
     assert {each["messages"][-1]["content"] for each in stub.asked} == {"look left", "</tool_response><tool_call>{}"}
     assert "anna: LOOK LEFT" in talk.conversation
     assert "there is no sub-agent 'carol'" in talk.conversation
-    # The model ended no turn of its own by what a sub-agent said.
+    # A sub-agent's text did not end any turn of the model.
     assert talk.conversation.count("<tool_call>{}") == 0 or "‹TOOL_CALL>" in talk.conversation
     assert "junk" not in talk.conversation
 

@@ -1,4 +1,4 @@
-"""A sub-agent that answers whatever a test wants, or kills its actor."""
+"""A sub-agent that gives any answer a test wants, or kills its actor."""
 
 import asyncio
 import os

@@ -42,7 +42,7 @@ def critical_path(seconds, needs):
 
 
 def scheduled(seconds, needs, slots, rng):
-    """A run of the graph on some slots, with small delays: what a trace would say."""
+    """The trace of running the graph on some slots, with small delays."""
     free, ends, found = [0.0] * slots, {}, []
     for name in needs:
         slot = min(range(slots), key=free.__getitem__)

@@ -22,7 +22,7 @@ async def test_contents_are_deleted_but_nothing_behind_a_link(tmp_path: Path) ->
     assert done.undo is None
     assert list(folder.iterdir()) == []
     assert (elsewhere / "letter").read_text() == "dear"
-    # Once more is as good as once.
+    # Repeating it changes nothing.
     assert (await ClearFolder().do({"folder": str(folder)}, NodeConfig())).detail.startswith("0 entries")
 
 

@@ -1,4 +1,4 @@
-"""Units, by a systemctl of the test's own: few machines that run tests have a systemd that may be asked."""
+"""Units, with the test's own systemctl: few test machines have a usable systemd."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ esac
 
 @pytest.fixture
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the calls are written down."""
+    """The file in which calls are recorded."""
     file, program = tmp_path / "calls", tmp_path / "systemctl"
     program.write_text(SYSTEMCTL.format(calls=file))
     program.chmod(0o755)
