@@ -1,4 +1,4 @@
-"""A core with a hand clock, a queue of its actions per actor, and short words for events."""
+"""A core with a hand clock, its actions per actor, and short helpers for events."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator
@@ -17,9 +17,9 @@ from scheduler.simulation.journal_replay import differences, standby_differences
 
 
 class Harness:
-    """Drives a core and keeps what it asked for."""
+    """Drives a core and keeps its actions."""
 
-    # All of the present test, for the oracle.
+    # All cores of the current test, for the oracle.
     made: ClassVar[list["Harness"]] = []
 
     def __init__(self, **settings: Any) -> None:
@@ -27,7 +27,7 @@ class Harness:
         self.config = SchedulerConfig(**settings)
         self.core = Core(self.config, now=self.now, wall_time=self.now, rng=random.Random(1), lease_floor=1 << 32)
         self.outcomes: list[Task] = []
-        # Encoded batches with the number of their records; and all of them, whatever a test does to `records`.
+        # Encoded batches with their numbers of records; and all of them, whatever a test does to `records`.
         self.records: list[tuple[bytes, int]] = []
         self.journal: list[bytes] = []
         Harness.made.append(self)
@@ -38,7 +38,7 @@ class Harness:
         self.newest_incarnation = 0
         self.closed: list[int] = []
         self.waited_for_commit: list[LeaseName] = []
-        # While nothing can be committed: what is to be done afterwards.
+        # What is to be done once commits succeed again.
         self.waiting: list[Callable[[], None]] | None = None
         self._names: dict[int, str] = {}
         self._sessions = 0
@@ -51,7 +51,7 @@ class Harness:
     def connect(
         self, actor_id: str, *, credits: int | None = None, leases: Iterable[LeaseName] = (), **hello: Any
     ) -> int:
-        """An actor of the kind "noop" with as many credits as slots."""
+        """Adds an actor of the kind "noop" with as many credits as slots."""
         self._sessions += 1
         session = self._sessions
         self._names[session] = actor_id
@@ -112,7 +112,7 @@ class Harness:
         self.report(session, heartbeat=list(leases))
 
     def hold(self, session: int) -> None:
-        """A heartbeat for everything that the actor was given."""
+        """Sends a heartbeat for everything that the actor was given."""
         leases = self.core.sessions.by_number[session].leases
         self.heartbeat(session, *[task.lease for task in leases.values()])
 
@@ -127,7 +127,7 @@ class Harness:
             self._collect()
 
     def stall(self, seconds: float) -> None:
-        """The scheduler itself stands still."""
+        """The scheduler itself stalls."""
         self.now += seconds
         self.core.tick(self.now, self.now)
         self._collect()
@@ -197,7 +197,7 @@ def ids(tasks: Iterable[Task]) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def _journals_give_back_what_the_cores_know() -> Iterator[None]:
-    """The oracle, after every test: a restart now would change nothing."""
+    """The oracle, after every test: a restart now must change nothing."""
     Harness.made.clear()
     yield
     for harness in Harness.made:

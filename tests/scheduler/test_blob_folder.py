@@ -1,4 +1,4 @@
-"""Folders of blobs: one's own, and none left behind."""
+"""Folders of blobs: private, and never left behind."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which blobs are kept, for whom and how long; what is forged, too large or somebody else's is refused."""
+"""Which blobs are kept, for whom and how long; forged, oversized and foreign ones are refused."""
 
 import os
 from pathlib import Path
@@ -65,7 +65,7 @@ def files(ledger: BlobLedger) -> int:
 
 
 def killed(ledger: BlobLedger) -> None:
-    """All that the end of its process does: the folder is nobody's."""
+    """Does what the end of its process does: the folder has no owner."""
     assert ledger._claim is not None
     os.close(ledger._claim)
     ledger._claim = None
@@ -183,7 +183,7 @@ def test_files_of_removed_blobs_are_kept_to_be_written_again_while_blobs_leave_r
     accept(ledger, task_with(kept(ledger, 10, size=5 << 19), task_id="two"))
     assert (ledger.bytes, ledger.stock.bytes) == (7 << 19, 0)
     clock.advance(1)
-    # Who has them mapped since an earlier life may be of a release that locks nothing.
+    # A process that has them mapped since an earlier lifetime may be of a release that locks nothing.
     killed(ledger)
     again = BlobLedger(config, ledger.folder.path, clock)
     again.open(())
@@ -308,7 +308,7 @@ def test_only_a_process_that_sees_the_proof_shares_the_folder(ledger: BlobLedger
     array = blobs.load(reference)
     assert array.tolist() == [0.0, 1.0, 2.0, 3.0]
     assert not array.flags.writeable
-    # What a task was given and answers is not written again; a part of it is, and so is what an earlier task had.
+    # An argument returned whole is not written again; a part of it is, and so is an earlier task's argument.
     assert blobs.keep(array, "2", [reference.name]) == reference
     assert blobs.keep(array[:2], "2", [reference.name]) != reference
     assert blobs.keep(array, "2", [name_of("c", "1", b"?")]) != reference
@@ -321,7 +321,7 @@ def test_bytes_that_a_process_wrote_itself_come_back_unread_and_others_are_check
     data = bytes(range(100))
     name = name_of("clients", "a" * 12, memoryview(data))
     ours.write(name, memoryview(data))
-    ours.file(name).write_bytes(bytes(100))  # what nobody may do, and what only a reader can find
+    ours.file(name).write_bytes(bytes(100))  # forbidden, and detected only by a reader
     assert ours.read(name, 100).tobytes() == bytes(100)
     with pytest.raises(InvalidInput, match="do not match its digest"):
         theirs.read(name, 100)
@@ -329,7 +329,7 @@ def test_bytes_that_a_process_wrote_itself_come_back_unread_and_others_are_check
 
 @pytest.fixture
 def guarded(tmp_path: Path, clock: HandClock) -> BlobLedger:
-    """Of a scheduler with security."""
+    """The ledger of a scheduler with security."""
     made = BlobLedger(CONFIG, tmp_path / "guarded", clock, strangers=True)
     made.open(())
     return made
@@ -342,7 +342,7 @@ def test_no_node_has_more_than_its_share_and_its_own_results_make_room_for_its_n
     assert guarded.bytes == 400
     with pytest.raises(ResourceExhausted, match=r"by one writer are kept.*the limit is 500 \(blobs.writer_share\)"):
         guarded.check_room(501, "a1")
-    # All that a client has put is needed: there is nothing to make room with.
+    # Everything that the client put is needed: nothing can make room.
     accept(guarded, task_with(kept(guarded, 9, size=400, writer="n1"), task_id="u"), "n1")
     with pytest.raises(ResourceExhausted):
         accept(guarded, task_with(kept(guarded, 10, size=200, writer="n1"), task_id="v"), "n1")

@@ -1,4 +1,4 @@
-"""Failpoints are off, strict about what they are told, and take place once, at the pass that was asked for."""
+"""Failpoints are off by default, strict about their settings, and act once, at the requested pass."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Prometheus finds the actors that are connected, where they connected from, and no other host."""
+"""Prometheus finds connected actors at the hosts they connected from, and no other host."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A standby looks when the lease ends, and not in a hurry while the database is away."""
+"""A standby checks when the lease ends, and does not hurry while the database is away."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ LEASE_SECONDS = 1_000.0
 
 
 class Database:
-    """Free to be led from a moment on; counts looks."""
+    """A store whose lease ends at a set time; counts checks."""
 
     lease_seconds = LEASE_SECONDS
     leader, standbys = "s:1", 1

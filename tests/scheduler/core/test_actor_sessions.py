@@ -1,4 +1,4 @@
-"""What the core promises about actors that join, break off, come back, start again and leave."""
+"""Actors that join, disconnect, reconnect, restart and leave."""
 
 from typing import Any
 

@@ -29,7 +29,7 @@ def test_an_owner_has_so_many_unfinished_tasks_and_what_ends_makes_room() -> Non
     assert error.value.reason == "TOO_MANY_OWN_TASKS"
     assert error.value.retry_after_seconds > 0
     assert set(scheduler.life.tasks) == {"a", "b"}
-    # Known ids are nothing new, and others have room of their own.
+    # Known ids are not new tasks, and others have their own room.
     scheduler.submit(tasks("a", "b", "c"), 0.0, "ada")
     scheduler.submit(tasks("x", "y", "z"), 0.0, "bob")
     scheduler.cancel(["a"], 1.0)
@@ -85,7 +85,7 @@ def test_an_owner_has_so_many_different_placements_and_what_ends_makes_room() ->
     ) as error:
         scheduler.submit(placed(2, 2), 0.0, "team-a/")
     assert error.value.reason == "TOO_MANY_OWN_PLACEMENTS"
-    # More of the same are no more places, and tasks that are placed nowhere are none.
+    # Equal placements count once, and tasks without one do not count.
     same = [Task("again", "noop", placement=Placement("node-0"))]
     scheduler.submit([*same, *tasks("a", "b", "c", "d")], 0.0, "team-a/")
     scheduler.submit(placed(3, 10), 0.0, "team-b/")

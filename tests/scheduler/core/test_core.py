@@ -1,4 +1,4 @@
-"""What the core promises to submitters: acceptance, order, dependencies, retries, cancelling, keeping."""
+"""Promises to submitters: acceptance, order, dependencies, retries, cancellation, retention."""
 
 import random
 from collections.abc import Callable
@@ -319,19 +319,19 @@ def test_every_error_of_the_core_is_a_fleet_error(harness: Harness) -> None:
 
 
 def test_what_ends_with_one_task_ends_in_parts_and_is_known_to_be_lost_throughout(harness: Harness) -> None:
-    """Everybody else waits while an event is worked on, whoever it is that had so many tasks depend on one."""
+    """Everybody waits while an event is processed, so one submitter's many dependent tasks must not take long."""
     count = MOST_ENDED_AT_ONCE + 500
     root, last = Task("root", "noop"), Task("last", "noop", dependencies=(f"c{count - 1}",))
     harness.submit(root, *(Task(f"c{number}", "noop", dependencies=("root",)) for number in range(count)), last)
     harness.cancel("root")
     statistics = harness.core.life.statistics
     assert statistics.by_state[TaskState.FAILED] == MOST_ENDED_AT_ONCE
-    # A scheduler that starts now knows that the others are lost.
+    # A scheduler that restarts now knows that the others are lost.
     again = Core(SchedulerConfig(), now=0.0, wall_time=0.0, rng=random.Random(1), lease_floor=2 << 32)
     again.recover(list(harness.journal), 0.0)
     assert again.life.tasks["last"].state is TaskState.FAILED
     assert not [task for task in again.life.tasks.values() if not task.final]
-    # And so does whoever comes to depend on one of them.
+    # So does a new task that depends on one of them.
     harness.submit(Task("late", "noop", dependencies=(f"c{count - 1}",)))
     harness.stall(0.1)
     assert harness.states("late", "last") == ["FAILED", "FAILED"]

@@ -1,4 +1,4 @@
-"""Which actor gets which task, how much of it in advance, and what is moved afterwards."""
+"""Which actor gets which task, how many in advance, and which are moved afterwards."""
 
 import gc
 from collections.abc import Callable
@@ -87,7 +87,7 @@ def test_the_next_of_even_long_tasks_is_given_just_before_the_end(harness: Harne
     harness.foresee()
     (second,) = harness.take(actor)
     assert second.task_id == "2"
-    # One in advance, however often it is looked at; the one in advance has its own end, a whole run later.
+    # One in advance, however often it is checked; the one in advance ends a whole run later.
     harness.foresee()
     assert harness.take(actor) == []
     assert harness.core.next_ending == pytest.approx(harness.now + 0.1)
@@ -196,7 +196,7 @@ def test_rebalancing_moves_nothing_that_runs_in_the_slot_of_one_that_only_waits(
 def test_rebalancing_moves_nothing_that_its_actor_may_have_preferred(
     harness: Harness, command: ActorCommand | None
 ) -> None:
-    """An actor begins the most urgent of what waits, not the oldest."""
+    """An actor starts the most urgent waiting task, not the oldest."""
     busy = harness.connect("busy", credits=5)
     harness.actor("busy").depth = 5
     for task_id, priority in (("first", 3), ("older", 2), ("urgent", 4), ("like it", 2), ("last", 1)):
@@ -251,7 +251,7 @@ def test_time_alone_moves_held_tasks_off_a_slow_actor(harness: Harness) -> None:
 
 
 def test_classes_that_are_dropped_leave_no_circles_behind(make: Callable[..., Harness]) -> None:
-    """The old is not looked through for garbage, so what forms circles would stay for ever."""
+    """Old objects are not searched for garbage, so cycles would stay for ever."""
     harness = make(retention={"max_tasks": 0})
     actor = harness.connect("a", kinds=tuple(f"kind {number}" for number in range(20)))
     gc.collect()

@@ -53,7 +53,7 @@ def test_of_many_lost_actors_of_one_node_the_first_to_be_lost_are_forgotten() ->
         harness.pass_time(0.1, alive=[1])
     harness.submit(Task("t", "noop"), Task("u", "noop"))
     assert len(harness.core.life.fleet.actors["there"].leases) == 1
-    # One that is away with a lease waits for its time.
+    # An absent actor with a lease is kept until the lease ends.
     harness.disconnect(harness.connect("holder", node_id="liar"))
     harness.pass_time(1.0, alive=[1])
     lost = ["liar-17", "liar-18", "liar-19"]

@@ -1,4 +1,4 @@
-"""Who may answer for a task: leases that are kept, lost, given to another and given back."""
+"""Who may answer for a task: leases kept, lost, given to another and given back."""
 
 from itertools import pairwise
 
@@ -58,7 +58,7 @@ def test_a_lease_begins_when_it_is_sent_however_long_its_commit_takes(harness: H
     session = harness.connect("a", credits=0 if failing else 1)
     task = lease_that_waits(harness, session, failing=failing)
     lease = task.lease
-    # Nobody has been told: more than three leases and the run_timeout pass by.
+    # Nobody has been told: more than three leases and the run_timeout pass.
     for _ in range(40):
         harness.heartbeat(session)
         harness.pass_time(1.0)
@@ -161,7 +161,7 @@ def test_invented_leases_are_answered_a_hundred_to_an_interval_however_often_the
     invented = [LeaseName(f"no-{number}", 10_000 + number, 1) for number in range(150)]
     harness.revoked.clear()
     for _ in range(5):
-        # The lease that it does have is the last one.
+        # Its real lease is the last one.
         harness.heartbeat(actor, *invented, task.lease)
     assert len(harness.revoked["a"]) == 100
     assert harness.core.sessions.by_number[actor].named == {task.lease_id}

@@ -1,4 +1,4 @@
-"""What a namespace holds of the fleet's slots."""
+"""A namespace's share of the fleet's slots."""
 
 import random
 from pathlib import Path
@@ -19,7 +19,7 @@ SECURE = SecurityConfig(tokens=Path("tokens.yaml"))
 
 
 class Fleet:
-    """A core and its actors, who have credits without end."""
+    """A core and its actors, which have unlimited credits."""
 
     def __init__(self, config: SchedulerConfig) -> None:
         self.core = Core(config, now=0.0, wall_time=0.0, rng=random.Random(1))
@@ -64,7 +64,7 @@ def test_a_namespace_holds_half_of_the_slots_and_the_others_stay_free_for_others
     assert "hold 4 slots, as many as they may" in explain(found.core, found.core.task(last), 0.0)
     found.submit("ada", 3)
     assert len(found.running("ada")) == 3
-    # What ends makes room for the next one of the same namespace, whoever has a free slot.
+    # A finished task makes room for the next of its namespace, on any actor with a free slot.
     found.end(found.running("team-a/")[:2])
     assert len(found.running("team-a/")) == 4
     assert len(found.running("ada")) == 3
@@ -78,7 +78,7 @@ def test_slots_that_come_and_go_change_what_a_namespace_may_hold() -> None:
     second = found.connect(6)
     assert len(found.running("team-a/")) == 4
     found.core.disconnect(second, 1.0)
-    # What the lost actor has counts until it is given away, and of two slots one is the namespace's.
+    # Tasks of the lost actor count until reassigned, and the namespace may have one of two slots.
     here = [task for task in found.running("team-a/") if task.actor_id == "a-1"]
     assert 0 < len(here) < 4
     found.end(here)
@@ -105,7 +105,7 @@ def test_without_security_nobody_has_a_share() -> None:
     for number, task in enumerate(tasks, 1):
         task.number, task.submit_time = number, 0.0
         found.core.life.tasks[task.task_id] = task
-    # Those of a journal have an owner by their submitter's name.
+    # Tasks from a journal get their owner from the submitter's name.
     found.core.life.enter_all(tasks)
     found.core.life.make_ready(tasks, 0.0)
     found.core.tick(1.0, 1.0)

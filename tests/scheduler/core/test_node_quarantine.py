@@ -1,4 +1,4 @@
-"""Bad answers count against their node; too many of them, or an operator's word, are a quarantine."""
+"""Bad answers count against their node; too many of them, or an operator, put it in quarantine."""
 
 import pytest
 

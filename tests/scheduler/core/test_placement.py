@@ -1,4 +1,4 @@
-"""Who gets what: matching, balance between unequal actors, and little held in advance."""
+"""Placement: matching, balance between unequal actors, and few tasks held in advance."""
 
 import random
 from heapq import heappop, heappush
@@ -56,7 +56,7 @@ def test_an_actor_is_chosen_exactly_when_one_fits(
 
 
 def run(harness: Harness, seconds: dict[int, float], tasks: int) -> float:
-    """Virtual time until all tasks are done; each session takes so long per task."""
+    """Virtual time until all tasks are done; each session takes the given time per task."""
     harness.submit(*[Task(f"{number}", "noop") for number in range(tasks)])
     free = dict.fromkeys(seconds, 0.0)
     ends: list[tuple[float, int, Task]] = []

@@ -43,7 +43,7 @@ operations = st.lists(
 )
 
 
-# The queue chooses otherwise among many classes than among few, and alike.
+# The queue uses different methods for many and few classes, with the same results.
 few_and_many = pytest.mark.parametrize("few", [ready_queue.FEW_CLASSES, 0], ids=["few", "many"])
 
 
@@ -80,7 +80,7 @@ def check_order(steps: list[tuple[str, object, int]]) -> None:
             task.task_class.unfinished -= 1
             del ready[task.number]
         elif step == "leave" and ready:
-            # For a back-off, after a result that came late: it may return while its place is still there.
+            # As in a back-off or after a late result: the task may return while its old place remains.
             task = list(ready.values())[int(str(what)) % len(ready)]
             task.state = TaskState.WAITING
             queue.discard(task)

@@ -1,4 +1,4 @@
-"""How far back everything is still known."""
+"""How far back outcomes are still known."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def retention(ends: list[float], now: float, **config: Any) -> Retention:
     [
         ({}, 50.0),
         ({"max_tasks": 3}, 8.0),  # those of 2, 4 and 6 are kept
-        ({"max_tasks": 4}, 10.0),  # it is full: another may have been pushed out before
+        ({"max_tasks": 4}, 10.0),  # it is full: an earlier one may have been pushed out
         ({"max_bytes": 8}, 4.0),
         ({"max_tasks": 0}, 0.0),
     ],
@@ -61,7 +61,7 @@ def test_nothing_is_forgotten_before_anybody_could_be_told_of_it() -> None:
     harness.finish(actor)
     harness.pass_time(1)
     assert list(harness.core.life.tasks) == ["during"]
-    # Its client got no answer and submits it again: it has ended already.
+    # Its client got no answer and resubmits it: it has already ended.
     harness.submit(noop("during"))
     assert harness.take(actor) == []
     harness.heal_disk()

@@ -13,7 +13,7 @@ from tests.scheduler.conftest import Harness
 
 
 class SchedulerMachine(RuleBasedStateMachine):
-    """Events in any order; the books are kept beside the core."""
+    """Events in any order, with separate records beside the core."""
 
     tasks: Bundle[str] = Bundle("tasks")
     actors: Bundle[str] = Bundle("actors")
@@ -59,7 +59,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule(target=leases, name=actors)
     def receive(self, name: str) -> Any:
-        """The actor reads what it was given."""
+        """The actor reads its assignments."""
         return multiple(*[(name, task.lease) for task in self.harness.take(self.sessions[name])])
 
     @rule(held=consumes(leases), ok=st.booleans(), retryable=st.booleans())

@@ -1,4 +1,4 @@
-"""The journal's encoding gives back what was written, and notices what was not."""
+"""The journal's encoding returns what was written, and detects damage."""
 
 import struct
 

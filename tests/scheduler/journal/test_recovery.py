@@ -1,4 +1,4 @@
-"""A core rebuilt from its journal goes on where the dead one stopped."""
+"""A core rebuilt from its journal continues where the dead one stopped."""
 
 import shutil
 from collections import Counter
@@ -20,8 +20,8 @@ from scheduler.simulation.journal_replay import take_over
 from scheduler.store import SqliteStore
 from tests.scheduler.conftest import Harness
 
-# Written by the scheduler of the release before, which was killed over it: four tasks that ended, three that slept or
-# waited for a slot, one of them more urgent, and one that depends on the last.
+# Written by the previous release's scheduler before it was killed: four finished tasks, three sleeping or waiting for a
+# slot, one of them more urgent, and one that depends on the last.
 PREVIOUS = Path(__file__).parent / "previous" / "journal.db"
 
 
@@ -38,7 +38,7 @@ def mode(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def rebuilt(harness: Harness, *, wall_jump: float = 0.0, **settings: Any) -> Harness:
-    """The same world after kill -9 and a restart; the monotonic clock starts anew."""
+    """The same world after kill -9 and a restart; the monotonic clock restarts."""
     config = harness.config.model_dump()
     copy = Harness(**{**config, **{key: {**config[key], **value} for key, value in settings.items()}})
     copy.now = 50.0
@@ -215,7 +215,7 @@ def test_a_long_recovery_takes_nothing_from_the_leases(harness: Harness) -> None
     harness.connect("a")
     harness.submit(Task("t", "noop"))
     copy = rebuilt(harness)
-    # The first tick comes when everything was read.
+    # The first tick comes after everything was read.
     copy.stall(30.0)
     other = copy.connect("b")
     copy.pass_time(9.0, alive=[other])
@@ -342,7 +342,7 @@ def test_unreadable_records_are_lost_alone_and_reported(harness: Harness) -> Non
     harness.finish(actor, *[task for task in harness.take(actor) if task.task_id == "lost"])
     harness.submit(Task("also kept", "noop"))
     batches = [batch for batch, _ in harness.records]
-    # The SUBMITTED and LEASED records of a task are gone, one batch ends in the middle, one has a kind of the future.
+    # The SUBMITTED and LEASED records of a task are missing, one batch is cut short, one has an unknown kind.
     batches = [batch for batch in batches if b"lost" not in batch]
     assert len(batches) == len(harness.records) - 1
     batches += [batches[-1][:-1], bytes([99, 0, 0, 0, 0]) + bytes(8)]
@@ -364,7 +364,7 @@ def test_a_task_whose_record_is_garbage_is_unreadable_alone(harness: Harness) ->
 
 @pytest.mark.parametrize("compacted", [False, True])
 def test_a_task_whose_parent_cannot_be_read_ends_with_its_name(harness: Harness, compacted: bool) -> None:
-    """Else it would run as if the parent had succeeded."""
+    """Otherwise it would run as if the parent had succeeded."""
     actor = harness.connect("a")
     harness.submit(Task("bäd", "noop"), Task("good", "noop"))
     harness.take(actor)

@@ -1,4 +1,4 @@
-"""A finished task of a journal is the task it was, once somebody looks."""
+"""A finished task from a journal is decoded on first use."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Fault schedules hold every invariant, and the invariants would notice if they did not."""
+"""Fault schedules keep every invariant, and the invariants detect planted bugs."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -13,7 +13,7 @@ from scheduler.store.protocol import Opened
 
 
 class GatedStore:
-    """A store whose disk the test holds in its hand."""
+    """A store whose disk the test controls."""
 
     durable = True
     identity = 1

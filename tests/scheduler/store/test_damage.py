@@ -1,4 +1,4 @@
-"""What happens to a store's files from outside is an error, never an empty start, and never an acknowledgement."""
+"""Outside damage to a store's files is an error, never an empty start or an acknowledgement."""
 
 import os
 import random
@@ -29,7 +29,7 @@ def _disarmed() -> Iterator[None]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A store that was closed in peace."""
+    """A store that was closed cleanly."""
     path = tmp_path / "s.sqlite"
     store = filled(path)
     store.close()
@@ -103,7 +103,7 @@ def test_a_store_that_is_gone_or_cut_is_an_error_and_repair_says_what_is_left(
         with pytest.raises(DamagedJournal, match=r"store\.repair"):
             found(path)
     assert set(found(path, repair=True)) < set(ALL)
-    # Once repaired it is a store like any other.
+    # Once repaired, it is an ordinary store.
     store = SqliteStore(path)
     list(store.open(1.0).batches)
     store.append(_batch(99), 1)
@@ -309,7 +309,7 @@ def test_of_a_file_that_lost_its_last_page_repair_keeps_the_rest_and_counts_what
         store.append(_batch(number, b"x" * 200), 1)
     if compacted:
         list(store.compact())
-        # What the compaction freed lies behind the snapshot.
+        # Space that the compaction freed is behind the snapshot.
         store.tables.execute("VACUUM")
     store.close()
     os.truncate(path, path.stat().st_size - (8192 if compacted else 4096))

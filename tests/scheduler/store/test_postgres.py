@@ -1,4 +1,4 @@
-"""The shared store: who may write, what a doubtful commit is, and what a standby knows."""
+"""The shared store: who may write, commits with an unknown outcome, and what a standby knows."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -39,7 +39,7 @@ def make(url: str) -> Iterator[Make]:
 
 
 def lapse(url: str) -> None:
-    """As time would."""
+    """Ends the lease, as time would."""
     query(url, "UPDATE parlmesh.leader SET until = '-infinity'")
 
 
@@ -101,7 +101,7 @@ def test_a_commit_whose_answer_was_lost_is_found_and_counted_once(
 
 
 def test_a_warning_of_the_database_is_no_success(make: Make, url: str) -> None:
-    """As PostgreSQL gives it for a commit that a standby may not have: success, with a warning."""
+    """As PostgreSQL answers a commit that a standby may lack: success, with a warning."""
     store = led(make())
     query(
         url,
@@ -177,7 +177,7 @@ def test_tables_are_made_once_and_a_store_without_them_says_so(postgres: Cluster
     assert migrate(database) == (VERSION, VERSION)
     promises = ask(database)
     assert (promises.schema_version, promises.standbys, promises.leader) == (VERSION, (), "")
-    # The cluster of the tests does not wait for its disk.
+    # The test cluster does not wait for its disk.
     assert "fsync" in promises.advice()
     query(target.url, "INSERT INTO parlmesh.migrations VALUES (99)")
     with pytest.raises(FailedPrecondition, match="newer release"):

@@ -1,4 +1,4 @@
-"""One suite for every store: what was appended is what the next start finds."""
+"""One suite for every store: the next start finds what was appended."""
 
 import sqlite3
 from collections.abc import Callable, Iterable
@@ -195,7 +195,7 @@ def test_a_damaged_row_stops_the_start_and_repair_goes_on_without_it(path: Path,
     store.close()
     store = SqliteStore(path, repair=True)
     assert task_ids(store.open(1.0).batches) == ["t0", "t1", "t3", "t4"]
-    assert store.identity != whole  # clients are to send again what it lost
+    assert store.identity != whole  # clients must resubmit what it lost
     store.append(_batch(77), 1)
     store.close()
     store = SqliteStore(path)
@@ -257,7 +257,7 @@ def store_size(store: Store) -> int:
 
 
 def summary(core: Core) -> list[tuple[object, ...]]:
-    """What a restart must keep."""
+    """The state that a restart must keep."""
     return sorted(
         (
             task.task_id,

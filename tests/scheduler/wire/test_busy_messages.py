@@ -1,4 +1,4 @@
-"""Reading by hand gives what reading through the generated classes gives, and they read what is written by hand."""
+"""Hand-written parsing agrees with the generated classes, which can read what is written by hand."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -113,7 +113,7 @@ def test_noise_is_refused_as_protobuf_refuses_it(noise: bytes) -> None:
         with pytest.raises(DecodeError):
             busy_messages.tasks(noise, "caller", 60.0)
         return
-    # Only groups, which no message of ours has, are refused by hand alone.
+    # Only the hand-written parser refuses groups, which none of our messages has.
     with suppress(DecodeError):
         assert len(busy_messages.tasks(noise, "caller", 60.0)) == expected
 
@@ -158,7 +158,7 @@ def test_all_fields_of_a_request_of_a_stream_are_read() -> None:
 
 @pytest.mark.parametrize("priority", [-1, -(1 << 14) - 1, -(1 << 31)])
 def test_a_priority_below_all_is_the_caller_s_mistake(priority: int) -> None:
-    # The contract's own class refuses to be told of it; the wire does not.
+    # The generated class refuses this value; the wire does not.
     bits = priority + (1 << 64)
     varint = bytes((bits >> shift & 0x7F) | 0x80 for shift in range(0, 63, 7)) + bytes((bits >> 63,))
     spec = task_pb2.TaskSpec(kind="noop").SerializeToString()

@@ -1,4 +1,4 @@
-"""Results travel with the assignment of the task that names them, and what cannot be sent is said."""
+"""Results travel with the assignment of the task that names them, and missing ones are named."""
 
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 from parlmesh.v1 import task_pb2

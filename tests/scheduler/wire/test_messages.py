@@ -1,4 +1,4 @@
-"""Messages and core types say the same."""
+"""Messages and core types carry the same content."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whatever is ready goes out together, in order and in messages of bounded size."""
+"""Everything that is ready goes out together, in order and in messages of bounded size."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Statistics equal an independent count; lists and traces show what there is."""
+"""Statistics equal an independent count; lists and traces are complete."""
 
 import json
 from collections.abc import Iterator
@@ -225,7 +225,7 @@ def test_a_search_for_rare_states_stops_at_the_last_match(harness: Harness, monk
         page = queries.list_tasks(harness.core, pb.ListTasksRequest(states=states))
         return [task.spec.task_id for task in page.tasks], page.next_page_token, len(opened)
 
-    # One more is taken out to see that there is none.
+    # One more is taken to see that none is left.
     assert listed(task_pb2.TASK_STATE_CANCELLED) == ([], "", 1)
     assert listed(task_pb2.TASK_STATE_RUNNING) == (["0"], "", 51)
     assert listed(task_pb2.TASK_STATE_FAILED)[:2] == (["bad"], "")
