@@ -1,4 +1,4 @@
-"""Whatever a function may be given or return comes out as it went in, types included."""
+"""Every argument and return value survives a round trip, types included."""
 
 import math
 from concurrent.futures import Future
@@ -32,7 +32,7 @@ def through_the_wire(value: Any) -> Any:
 
 
 def typed(value: Any) -> Any:
-    """1, 1.0 and True apart, and 0.0 from -0.0; dicts without an order."""
+    """Distinguishes 1, 1.0 and True, and 0.0 from -0.0; ignores the order of dicts."""
     if isinstance(value, dict):
         return frozenset((typed(key), typed(part)) for key, part in value.items())
     if isinstance(value, (list, tuple)):

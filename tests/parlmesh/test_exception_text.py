@@ -1,4 +1,4 @@
-"""Exceptions as text: the sentence, and the frames of the code of whoever wrote it."""
+"""Exceptions as text: the sentence, and the frames of the user's own code."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ def wrapped():
 
 @pytest.fixture
 def theirs(tmp_path: Path) -> ModuleType:
-    """A module of someone's own, and the path it is at."""
+    """A user's module, and its path."""
     path = tmp_path / "theirs.py"
     path.write_text(CODE)
     module = ModuleType("theirs")

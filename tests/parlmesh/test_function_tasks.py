@@ -1,4 +1,4 @@
-"""Decorated functions: what they are named, what they refuse, and how a program is imported for them."""
+"""Decorated functions: their names, what they refuse, and how a program is imported for them."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What a process does with freed memory."""
+"""Freed memory of a process."""
 
 import platform
 import subprocess

@@ -1,4 +1,4 @@
-"""What a process imports at its start is left alone by the collector, which works again afterwards."""
+"""The garbage collector leaves imports at the start alone, and works again afterwards."""
 
 import gc
 import subprocess
@@ -21,7 +21,7 @@ assert gc.get_freeze_count() > before
 
 
 def test_nothing_looks_for_garbage_during_the_imports_and_never_again_among_them() -> None:
-    # In a process of its own: frozen objects stay frozen.
+    # In a separate process: frozen objects stay frozen.
     ended = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 0, ended.stderr
 

@@ -1,4 +1,4 @@
-"""One table of limits: what it refuses, in which words, and that the documentation has the same."""
+"""One table of limits: its refusals, their wording, and the same table in the documentation."""
 
 from pathlib import Path
 

@@ -11,7 +11,7 @@ from parlmesh.plugins import Plugin, load_plugins
 
 @pytest.fixture
 def write(tmp_path, monkeypatch):
-    """Writes a module into the current folder; what a test imported is forgotten after it."""
+    """Writes a module into the current folder; a test's imports are forgotten after it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
     before = set(sys.modules)

@@ -44,7 +44,7 @@ def test_a_schema_that_is_not_text_is_reported_as_damage_in_one_line(
         database.execute("CREATE TABLE zzz_name (a)")
         database.commit()
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    # SQLite names the row whose statement is none any more, and the name is not UTF-8.
+    # SQLite names the row with the damaged statement, and the name is not UTF-8.
     damaged = file.read_bytes().replace(b"zzz_namezzz_name", b"\xf4zz_name\xf4zz_name")
     file.write_bytes(damaged.replace(b"TABLE zzz_name", b"TABLE (((((((("))
     with closing(sqlite3.connect(file)) as database, pytest.raises(UnicodeDecodeError):

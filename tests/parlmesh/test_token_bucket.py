@@ -11,7 +11,7 @@ def test_ten_seconds_worth_may_come_at_once_and_the_rest_in_time() -> None:
     assert rates.wait("a", 100.0) == pytest.approx(0.5)
     assert rates.wait("b", 100.0) == 0.0
     assert rates.wait("a", 100.5) == 0.0
-    # A clock that went back gives nothing.
+    # A clock that went back adds nothing.
     assert rates.wait("a", 99.0) == pytest.approx(0.5)
 
 

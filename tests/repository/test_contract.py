@@ -1,4 +1,4 @@
-"""What the contract's comments say is what the code does, as far as a machine can tell."""
+"""The code does what the contract's comments say, as far as a machine can tell."""
 
 import ast
 import re
@@ -115,7 +115,7 @@ MOST: Mapping[str, float] = {
     "UpdateHeader.metrics": update_checks.MOST_METRICS,
     "UpdateHeader.tensors": federation_messages._MOST_TENSORS,
 }
-# Less may be sent than is promised.
+# Less may be sent than promised.
 NO_MORE_THAN: Mapping[str, float] = {
     "GetFederatedModelResponse.data": federation_models.CHUNK_BYTES,
     "WatchFederatedModelResponse.data": federation_models.CHUNK_BYTES,
@@ -144,7 +144,7 @@ def numbers(pattern: re.Pattern[str]) -> dict[str, int]:
 
 def test_every_limit_in_a_comment_is_the_limit_in_the_code() -> None:
     said = numbers(_NUMBER)
-    # Held by a pattern, below.
+    # Checked by a pattern below.
     assert said.pop("CreateTrainingRequest.run_id") == 100
     assert {name: number for name, number in said.items() if name not in NO_MORE_THAN} == dict(MOST)
     for name, sent in NO_MORE_THAN.items():
@@ -224,7 +224,7 @@ def test_a_value_that_is_not_given_is_read_as_the_comment_says() -> None:
 
 
 def _reasons_of_failures(folder: Path) -> set[str]:
-    """The words that are written out where a Failure is made."""
+    """The literal reasons at the places that make a Failure."""
     found = set()
     for file in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):

@@ -19,7 +19,7 @@ PAGES = [
     *(ROOT / folder / "README.md" for folder in FOLDERS),
 ]
 TOPS = "actor|deploy|docs|examples|learner|parlmesh|presets|protos|scheduler|tests|tools"
-# Made by use, or the id of a world.
+# Created by use, or the id of a world.
 MADE = re.compile(r"^runs/|<|\*|-v\d$")
 
 
@@ -79,7 +79,7 @@ def test_the_walks_name_functions_that_are_there_and_count_their_hops_right(head
 
 
 def _functions(file: Path) -> set[str]:
-    """Of a module, those of classes by Class.name."""
+    """Names of a module's functions; methods as Class.name."""
     found: set[str] = set()
     for node in ast.parse(file.read_text()).body:
         inside = node.body if isinstance(node, ast.ClassDef) else [node]

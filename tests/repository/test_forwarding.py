@@ -1,4 +1,4 @@
-"""A function that only hands its own arguments on to one of the same name is a floor without rooms."""
+"""A function that only passes its arguments to one of the same name adds a layer for nothing."""
 
 import ast
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ SOURCES = [
     for file in sorted((ROOT / top).rglob("*.py"))
     if "v1" not in file.parts
 ]
-# Each is asked for by an interface that others call, or keeps its caller from reaching through an object that it owns.
+# Each is required by an interface, or keeps its caller from reaching through an object that it owns.
 ALLOWED = {
     "learner/runs/evaluation_result.py:promote": "evaluations keep models through their result alone",
     "learner/runs/training_loop.py:policy_blob": "the trainer belongs to the loop",

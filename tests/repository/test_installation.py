@@ -1,4 +1,4 @@
-"""What an installation brings: what is imported is declared, and the SDK stands on little."""
+"""Dependencies: every import is declared, and the SDK needs little."""
 
 import ast
 import os
@@ -19,10 +19,9 @@ from parlmesh.optional_packages import _EXTRAS, SERVER
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OURS = {"parlmesh", "actor", "learner", "scheduler"}
-# Installed by hand where somebody wants them; the code says so when they are not there. imageio-ffmpeg brings a program
-# under the GPL.
+# Installed by hand if wanted; the code says so when they are missing. imageio-ffmpeg brings a program under the GPL.
 NOT_DECLARED = {"dp_accounting", "imageio_ffmpeg"}
-# What the SDK does without.
+# Packages that the SDK does not need.
 ABSENT = (
     *("torch", "gymnasium", "safetensors", "zstandard", "matplotlib", "tensorboard", "sklearn", "scipy"),
     *("grpc_health", "grpc_reflection", "grpc_status", "prometheus_client", "uvloop"),
@@ -41,7 +40,7 @@ with Controller({address!r}) as controller:
 
 
 def extra(name: str) -> set[str]:
-    """The distributions of an extra, those it includes as well; "" = the base."""
+    """The distributions of an extra and of the extras it includes; "" = the base."""
     lines = PROJECT["optional-dependencies"][name] if name else PROJECT["dependencies"]
     found = set()
     for requirement in map(Requirement, lines):
@@ -58,7 +57,7 @@ def imports() -> frozenset[tuple[str, Path]]:
 
 
 def _imports() -> Iterator[tuple[str, Path]]:
-    """Every module that the product imports, wherever it does, and does not hold itself."""
+    """Every external module that the product imports, at any place."""
     for top in OURS:
         for file in (ROOT / top).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text())):
@@ -73,7 +72,7 @@ def _imports() -> Iterator[tuple[str, Path]]:
                         yield name, file
 
 
-# Where the names differ; pydantic pins its core.
+# Packages whose import name differs; pydantic pins its core.
 DISTRIBUTIONS = {
     "google.protobuf": "protobuf",
     "google.rpc": "googleapis-common-protos",
@@ -124,7 +123,7 @@ def test_the_base_is_numpy_grpc_protobuf_and_little_else() -> None:
 
 @pytest.fixture
 def scheduler_address(tmp_path: Path) -> Iterator[str]:
-    """A fleet of one worker, started by another process than the one that uses it."""
+    """A fleet of one worker, started by another process than its user."""
     program = (
         "import sys\n"
         "from parlmesh.client.sync import Controller\n"

@@ -1,4 +1,4 @@
-"""What the wheel holds, what a binary costs to ask for help, and which names must stay ours."""
+"""The contents of the wheel, the cost of --help, and the names that must stay ours."""
 
 import importlib.metadata
 import shutil
@@ -32,7 +32,7 @@ def test_every_package_is_in_the_wheel():
 @pytest.mark.e2e
 def test_the_wheel_brings_presets_and_the_contract(tmp_path):
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", str(tmp_path)]
-    # From a copy: a build leaves folders in the sources.
+    # Build from a copy: a build leaves folders in the sources.
     sources = tmp_path / "sources"
     for name in ("parlmesh", "presets", "protos", *SERVICES):
         shutil.copytree(ROOT / name, sources / name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -15,7 +15,7 @@ FOREIGN = {"thread._worker", "runners.run"}
 
 
 def functions(*folders: str) -> set[str]:
-    """ "module.function" of everything defined there."""
+    """ "module.function" for every function of the module."""
     found = set()
     for file in (file for folder in folders for file in (ROOT / folder).rglob("*.py")):
         nodes = ast.walk(ast.parse(file.read_text()))

@@ -1,4 +1,4 @@
-"""Tests that pages name exist, and no row of the fault table of docs/reliability.md is without one."""
+"""Tests that pages name exist, and every row of the fault table in docs/reliability.md names one."""
 
 import ast
 import re

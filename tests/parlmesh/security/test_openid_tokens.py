@@ -41,7 +41,7 @@ def keys(**by_id: Any) -> str:
     for kid, key in by_id.items():
         algorithm: Any = RSAAlgorithm if isinstance(key, rsa.RSAPrivateKey) else ECAlgorithm
         made.append({**json.loads(algorithm.to_jwk(key.public_key())), "kid": kid})
-    # One that both sides share is passed over.
+    # A symmetric key is skipped.
     made.append({"kty": "oct", "kid": "shared", "k": base64.urlsafe_b64encode(b"secret" * 8).decode()})
     return json.dumps({"keys": made})
 
@@ -52,7 +52,7 @@ def token(key: Any = EC, kid: str = "e", algorithm: str = "ES256", **claims: Any
 
 
 def by_hand(header: dict[str, Any], sign: Callable[[bytes], bytes]) -> str:
-    """What a library refuses to make."""
+    """A token that a library refuses to make."""
     parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in (header, CLAIMS)]
     signed = b".".join(parts)
     return b".".join((signed, base64.urlsafe_b64encode(sign(signed)).rstrip(b"="))).decode()
@@ -141,7 +141,7 @@ def test_a_key_that_was_taken_from_the_file_signs_nothing_more(tmp_path: Path) -
 
 @pytest.fixture
 def served() -> Iterator[tuple[str, dict[str, str]]]:
-    """An HTTP server and what it answers with, by path."""
+    """An HTTP server and its answers by path."""
     answers = {"/keys": keys(e=EC)}
 
     class Handler(BaseHTTPRequestHandler):
@@ -218,7 +218,7 @@ def test_keys_come_over_https_from_a_host_that_proves_itself_and_from_no_other(
     try:
         with pytest.raises(ConfigError, match=r"cannot read the issuer's keys.*certificate verify failed"):
             verifier(settings(good))
-        # As an operator's machine trusts an authority of its own.
+        # As on an operator's machine that trusts its own authority.
         monkeypatch.setenv("SSL_CERT_FILE", str(ca))
         assert verifier(settings(good)).identity(token()).name == "ada"
         assert asked == ["/keys"]

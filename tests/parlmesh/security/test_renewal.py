@@ -1,4 +1,4 @@
-"""Certificates that end are made anew with what they said; those that are revoked stand in the servers' file."""
+"""Expiring certificates are renewed with the same content; revoked ones are listed in the servers' file."""
 
 import datetime
 from pathlib import Path

@@ -319,7 +319,7 @@ def test_a_certificate_with_a_changed_byte_is_at_worst_refused() -> None:
     now = clock()
     check = verifier(now)
     original = NODE.certificate.public_bytes(Encoding.DER)
-    # After the signed part there is an encoding of the signature, of which a bit may differ and mean the same.
+    # The encoding of the signature may differ in a bit and mean the same.
     signed = original.index(NODE.certificate.tbs_certificate_bytes) + len(NODE.certificate.tbs_certificate_bytes)
     reasons = set()
     for position in range(len(original)):

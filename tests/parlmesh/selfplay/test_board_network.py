@@ -1,4 +1,4 @@
-"""The network for boards: what it learns from boards that are turned."""
+"""The network for boards, and learning from turned boards."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def test_training_sees_the_board_from_all_sides_and_answers_for_the_original():
         for row in range(8):
             side = {"times": row % 4, "mirrored": row >= 4}
             seen, value = net(torch.from_numpy(turned(planes, **side).copy()))
-            # Logits are as many as squares, and turn with them.
+            # There is one logit per square, and they turn with the board.
             expected = turned(logits[row].reshape(3, 3), **side).reshape(-1)
             np.testing.assert_allclose(seen[0].numpy(), expected, rtol=1e-5, atol=1e-5)
             np.testing.assert_allclose(value[0], values[row], rtol=1e-5)

@@ -1,4 +1,4 @@
-"""A column is one side of one game: its view, its sign, its mask, its outcome, and nothing of the game before."""
+"""A column is one side of one game: its view, sign, mask and outcome, and nothing of the previous game."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from parlmesh.selfplay.scripted_players import drawn
 
 
 class Scripted:
-    """Plays given columns one after the other; RESIGNS where it says so."""
+    """Plays given columns one after the other; RESIGNS resigns."""
 
     def __init__(self, *moves):
         self.moves, self.seen = list(moves), []
@@ -123,7 +123,7 @@ def test_the_limit_is_a_draw_a_truncation_or_adjudicated_and_never_a_win(at_limi
 
 def test_shaping_is_paid_and_never_in_the_result():
     class Gaining(Limited):
-        """The side to move has as much material as plies were made."""
+        """The material of the side to move is the number of plies."""
 
         def material(self, which):
             return self._made[which].astype(np.float32)
@@ -182,7 +182,7 @@ def test_a_game_keeps_its_version_and_whoever_meets_the_newest_meets_the_new_one
     envs.face([Opponent(4, new)])
     played(envs, 0, 0)
     assert len(old.seen) == 2
-    # Only one version is held: the next game meets the old one until there is room.
+    # Only one version is held: the next game meets the old one until the new one fits.
     assert envs.seats.held == 1
     envs = GameEnvironments(1, ConnectFour, seat="first")
     first, second = Scripted(1), Scripted(2)

@@ -1,4 +1,4 @@
-"""Workers for a loop of one's own: collected, paused, killed and stopped, and nothing is left."""
+"""Workers for a custom loop: collected from, paused, killed and stopped, and no process is left."""
 
 import os
 import signal

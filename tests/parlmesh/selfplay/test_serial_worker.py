@@ -1,4 +1,4 @@
-"""Where no worker can be started, or none is wanted, this process does their work and says so."""
+"""If no worker can be started or none is wanted, this process does their work and says so."""
 
 import pytest
 

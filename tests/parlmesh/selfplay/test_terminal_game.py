@@ -1,4 +1,4 @@
-"""A game in the terminal: what a person types, what is shown, what is written."""
+"""A game in the terminal: input, display and record."""
 
 import io
 

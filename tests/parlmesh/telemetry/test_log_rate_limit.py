@@ -7,7 +7,7 @@ REFUSED = BY_EVENT["call_refused"]
 
 
 class Lines(logging.Handler):
-    """What passes."""
+    """The records that pass."""
 
     def __init__(self, clock: HandClock) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ PHASES = Phases(
 
 
 class Worker:
-    """A thread that is in the function it is told to be in."""
+    """A thread that stays in a given function."""
 
     def __init__(self, name="work-0"):
         self._next = threading.Semaphore(0)

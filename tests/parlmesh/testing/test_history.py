@@ -1,4 +1,4 @@
-"""The history checker finds every planted violation, and nothing in a history that keeps all promises."""
+"""The history checker finds every planted violation, and none in a history that keeps all promises."""
 
 from pathlib import Path
 
@@ -89,7 +89,7 @@ def test_work_that_begins_after_its_end_was_delivered_is_noticed() -> None:
     late = attempt("y", 9.0, actor="b", number=2)
     lost = Fault("a", "kill", 2.5, 2.5)
     assert rules(ACCEPTED, attempt("x", 2.0), lost, late, end) == ["nothing begins after its end"]
-    # An actor that was cut off itself could not know.
+    # An actor that was itself cut off could not know.
     assert rules(ACCEPTED, attempt("x", 2.0), lost, late, end, Fault("b", "cut", 4.0, 8.0, lingers=2.0)) == []
 
 
@@ -131,10 +131,10 @@ def test_a_first_lease_whose_disk_failed_until_the_scheduler_died_is_not_known_a
 @pytest.mark.parametrize(
     ("start", "end", "tried_again"),
     [
-        (1.9, 3.1, 4.35),  # the last pause is no longer than all before it and the first
+        (1.9, 3.1, 4.35),  # the last pause is no longer than all earlier ones plus the first
         (1.9, 3.6, 5.35),
         (0.0, 4.0, 6.0),  # and no longer than the longest
-        (1.9, 1.95, 1.95),  # the disk was good again when the lease was given out
+        (1.9, 1.95, 1.95),  # the disk worked again when the lease was given out
     ],
 )
 def test_a_commit_that_a_disk_refused_waits_for_its_next_try_and_no_longer(
@@ -145,7 +145,7 @@ def test_a_commit_that_a_disk_refused_waits_for_its_next_try_and_no_longer(
     assert rules(*late, disk, killed(max(3.05, tried_again + 0.01))) == ["live work is not repeated"]
     if end > 2.0:
         assert rules(*late, disk, killed(tried_again - 0.01)) == []
-        # A journal that knew of the lease has counted it.
+        # A journal that recorded the lease has counted it.
         known = (ACCEPTED, attempt("x", 2.0), attempt("y", 9.0, actor="b", number=2))
         assert rules(*known, Delivered("t", 10.0, "succeeded", "y"), disk, killed(tried_again - 0.01)) != []
 
@@ -156,7 +156,7 @@ def test_the_pauses_of_a_commit_are_those_that_the_rules_know_of() -> None:
     assert pauses == (committer.FIRST_RETRY_SECONDS, committer.LONGEST_RETRY_SECONDS)
 
 
-# The journal did not know of the first: the second is a first one too.
+# The journal lacks the first lease, so the second counts as a first one too.
 FORGOTTEN_LEASE = (ACCEPTED, attempt("x", 2.0), attempt("y", 5.0, actor="b"), Delivered("t", 6.0, "succeeded", "y"))
 
 
@@ -201,7 +201,7 @@ def test_a_fault_long_after_its_success_excuses_no_repetition() -> None:
     late = attempt("y", 60.0, actor="b", number=2), Delivered("t", 70.0, "succeeded", "y")
     dies = Fault("a", "kill", 40.0, 40.0)
     assert rules(ACCEPTED, attempt("x", 2.0), *late, dies) == ["live work is not repeated"]
-    # Nobody was there to take the result.
+    # There was no scheduler to take the result.
     for kind in ("kill_scheduler", "terminate_scheduler"):
         assert rules(ACCEPTED, attempt("x", 2.0), *late, dies, Fault("scheduler", kind, 10.0, 41.0)) == []
     assert rules(ACCEPTED, attempt("x", 2.0), *late, Fault("a", "kill", 10.0, 10.0)) == []

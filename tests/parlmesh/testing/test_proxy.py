@@ -14,7 +14,7 @@ SECONDS = 60.0
 
 @contextlib.asynccontextmanager
 async def echoing() -> AsyncIterator[Proxy]:
-    """A proxy before a server that sends back what it gets."""
+    """A proxy in front of an echo server."""
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):

@@ -18,12 +18,12 @@ def test_every_preset_is_a_valid_training_that_says_what_its_goal_is(path):
 
 
 def test_every_preset_is_measured_and_held_to_its_own_goal():
-    # Lag is measured where it is forced, and so are parlmesh's own worlds and games: each by a script of its own.
+    # Forced lag and parlmesh's own worlds and games are measured by separate scripts.
     plain = {path.stem for path in PRESETS if "id: parlmesh/" not in path.read_text() and "selfplay-" not in path.stem}
     assert plain - {"vtrace-cartpole"} == {entry.preset for entry in learning.ENTRIES}
     for entry in learning.ENTRIES:
         training = yaml.safe_load((ROOT / "presets" / f"{entry.preset}.yaml").read_text())["training"]
-        # One that has no goal is trained to the end of its budget.
+        # A preset without a goal is trained to the end of its budget.
         assert training["goal_return"] in (entry.mark, None), entry.preset
 
 

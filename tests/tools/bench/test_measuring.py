@@ -115,7 +115,7 @@ def test_figures_taken_while_others_worked_are_called_noisy() -> None:
 
 
 def _alive(pid: int) -> bool:
-    """A process that ended but was not waited for is dead."""
+    """A process that ended but was not reaped counts as dead."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
     except OSError:

@@ -3,7 +3,7 @@ import sys
 
 from tools.bench.ground.places import ROOT
 
-# In a process of its own: adopting and ending orphans is for a process that has nothing else to do.
+# In a separate process: adopting and ending orphans would affect other tests.
 CODE = """
 import subprocess, sys, psutil
 from tools.bench.ground.orphans import adopt_orphans, end_orphans

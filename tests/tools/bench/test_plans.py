@@ -1,4 +1,4 @@
-"""What both benchmarks promise to print, and that what they start is there."""
+"""The figures that both benchmarks promise, and the programs they start."""
 
 import importlib.util
 import subprocess

@@ -1,4 +1,4 @@
-"""The clients of a chaos run hear of every end, whatever becomes of one answer."""
+"""The clients of a chaos run learn of every end, even if one answer is lost."""
 
 import asyncio
 from pathlib import Path
@@ -16,7 +16,7 @@ TASKS = 30
 
 
 class Tasks(FakeTasks):
-    """Ends nothing by itself and leaves a question for one of the tasks unanswered."""
+    """Ends no task by itself, and leaves the query for one of them unanswered."""
 
     silent = ""
 

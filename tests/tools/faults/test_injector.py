@@ -1,4 +1,5 @@
-"""What the injector calls a finding: a process that does not start, unless there was nobody to connect to."""
+"""What the injector reports as a finding: a process that does not start, unless there was no scheduler to connect
+to."""
 
 import asyncio
 from pathlib import Path
@@ -14,7 +15,7 @@ from tools.faults.schedule import PlannedFault
 
 
 class SlowMember:
-    """Says that it has started only at the third time of asking."""
+    """Reports that it has started only at the third query."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -52,7 +53,7 @@ async def test_an_actor_that_cannot_connect_is_a_finding_unless_the_scheduler_wa
         injector = Injector(fleet, journal, asyncio.sleep)
         async with asyncio.TaskGroup() as group:
             if away:
-                # It is gone for as long as the actor needs.
+                # The scheduler is away for as long as the actor needs.
                 kill = PlannedFault(0.0, "kill_scheduler", "scheduler", 0.5, 0)
                 group.create_task(injector._perform(kill, latest=float("inf")))
                 await wait_until_async(scheduler.busy.locked, 10.0)

@@ -1,4 +1,4 @@
-"""A channel to several servers: calls go to the one that serves, and leave one that does so no more."""
+"""A channel to several servers: calls go to the one that serves, and leave it when it no longer does."""
 
 import asyncio
 import socket
@@ -28,7 +28,7 @@ SECONDS = 60.0
 
 
 class Trainings(rpc.TrainingServiceServicer):
-    """Says its name, or that it does not lead; watches hold on."""
+    """Answers with its name, or that it does not lead; watches stay open."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -73,7 +73,7 @@ async def two_servers() -> AsyncIterator[tuple[list[FleetServer], list[Any], Any
 
 
 async def who(stub: Any) -> str:
-    """As every caller asks: again when the call was under way while the leader changed."""
+    """Calls as every caller does: again if the leader changed during the call."""
     while True:
         try:
             return str((await stub.ListTrainings(pb.ListTrainingsRequest(), timeout=SECONDS)).next_page_token)
@@ -147,7 +147,7 @@ def test_each_address_of_a_list_is_checked() -> None:
 
 @asynccontextmanager
 async def named_servers(hosts: Sequence[str], security: SecurityConfig) -> AsyncIterator[dict[str, FleetServer]]:
-    """One on each address of this machine, all on one port."""
+    """One server on each address of this machine, all on one port."""
     port = free_port()
     found: dict[str, FleetServer] = {}
     async with AsyncExitStack() as stack:
@@ -162,7 +162,7 @@ async def named_servers(hosts: Sequence[str], security: SecurityConfig) -> Async
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
-    """What DNS answers, by name."""
+    """DNS answers by name."""
     known: dict[str, list[str]] = {}
     real = socket.getaddrinfo
 
@@ -180,7 +180,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
 async def test_of_all_addresses_of_a_name_the_one_that_serves_is_called(
     names: dict[str, list[str]], secure: bool, tmp_path: Path
 ) -> None:
-    """Under TLS each proves the name, whatever its address is. Servers come to the name and leave it."""
+    """Under TLS each server proves the name, whatever its address. Servers join the name and leave it."""
     server, client = SecurityConfig(), SecurityConfig()
     if secure:
         write_authority(tmp_path, name="ca", days=1, force=False)
@@ -214,7 +214,7 @@ async def test_of_all_addresses_of_a_name_the_one_that_serves_is_called(
             servers[hosts[2]].set_serving(True)
             servers[hosts[1]].set_serving(False)
             await answered_by(hosts[2])
-            # It left the name and is down: nobody waits for it.
+            # It has left the name and is down: nobody waits for it.
             await servers[hosts[0]].drain()
             await wait_until_async(lambda: len(channel._channels) == 2, SECONDS)
             await answered_by(hosts[2])

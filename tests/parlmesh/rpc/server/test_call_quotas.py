@@ -45,7 +45,7 @@ async def test_after_a_message_that_was_too_large_no_other_is_read_for_a_while()
     assert other is not None
     clock.advance(10.0)
     assert await quotas.wait_to_be_read(EVE) is not None
-    # Operators are trusted with what they send.
+    # Operators may send anything.
     quotas.leave_unread(Identity("root", Role.OPERATOR))
     assert await quotas.wait_to_be_read(Identity("root", Role.OPERATOR)) is None
 
@@ -66,7 +66,7 @@ async def test_few_of_those_who_come_too_often_wait_and_the_others_are_answered(
     error = ResourceExhausted("too often", reason="TOO_MANY_CALLS", identity=EVE)
     held = [asyncio.ensure_future(quotas.hold(error)) for _ in range(20)]
     await asyncio.sleep(0)
-    # The others stand in line, where the first is answered at once.
+    # The others queue; the first of them is answered at once.
     assert sum(not one.done() for one in held) == 16 + 3
     for one in held:
         one.cancel()
@@ -88,7 +88,7 @@ async def test_refusals_of_one_identity_are_answered_one_after_the_other_and_tho
     await asyncio.sleep(0)
     assert [one.done() for one in eves] == [True, False, False]
     await quotas.hold(refusals[1])
-    # The line has an end, and whoever comes when it has gone is answered at once again.
+    # The queue empties, and a later caller is answered at once again.
     crowd = [asyncio.ensure_future(quotas.hold(refusals[0])) for _ in range(200)]
     await asyncio.sleep(0)
     assert 0 < sum(one.done() for one in crowd) < 100

@@ -12,7 +12,7 @@ from parlmesh.wire.fields import varint
 CONNECT = "/parlmesh.v1.FleetService/Connect"
 UPLOAD = "/parlmesh.v1.ExperienceService/UploadTrajectories"
 UPDATES = "/parlmesh.v1.FederationService/SubmitUpdates"
-# Which also makes its methods known.
+# This import also registers its methods.
 UPDATES_REQUEST: Descriptor = federation_service_pb2.SubmitUpdatesRequest.DESCRIPTOR
 REQUEST: Descriptor = fleet_pb.ConnectRequest.DESCRIPTOR
 
@@ -32,7 +32,7 @@ BEAT = field("ConnectRequest", "heartbeat")
 def test_fields_of_all_depths_and_numbers_of_packed_lists_are_counted() -> None:
     beat = fleet_pb.Heartbeat(leases=[fleet_pb.Lease(task_id="t", lease_id=1)] * 3, waiting_lease_ids=[1, 2, 3, 4])
     message = fleet_pb.ConnectRequest(heartbeat=beat, credits=5)
-    # Two fields, of which one has three leases and a list of four; a lease is of one size, whatever is in it.
+    # Two fields, one with three leases and a list of four; a lease counts once, whatever is in it.
     assert count_elements(message.SerializeToString(), REQUEST, 1000) == 2 + 3 + 1 + 4
     tasks = scheduler_pb.SubmitTasksRequest(tasks=[task_pb2.TaskSpec(task_id="t", dependencies=["a", "b"])] * 3)
     assert count_elements(tasks.SerializeToString(), scheduler_pb.SubmitTasksRequest.DESCRIPTOR, 1000) == 3 + 3 * 3

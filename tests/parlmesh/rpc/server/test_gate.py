@@ -1,4 +1,4 @@
-"""Over real sockets: what a servicer does, and what the client and the counters see of it."""
+"""A servicer over real sockets, as its client and the counters see it."""
 
 import asyncio
 import gc
@@ -30,7 +30,7 @@ SECONDS = 60.0
 
 
 class Servicer:
-    """One method of each shape, each doing what the test hands it."""
+    """One method of each shape, each with a behaviour that the test sets."""
 
     def __init__(self) -> None:
         self.unary: Callable[[Any, Any], Awaitable[Any]] = self._echo
@@ -191,13 +191,13 @@ async def test_a_read_that_the_server_s_end_breaks_is_no_defect(caplog: pytest.L
 async def test_a_write_to_a_client_that_has_gone_is_no_defect_in_a_task_group_either(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, defect: bool
 ) -> None:
-    # The client of this test has not gone, and nobody answers it.
+    # The client of this test is still there, but gets no answer.
     monkeypatch.setattr(f"{__name__}.SECONDS", 1.0)
     gone: Exception = cygrpc.ExecuteBatchError("Failed execute_batch")
     inner = ExceptionGroup("unhandled errors", [gone, InvalidInput("a message cannot be taken")])
     others = [ValueError("a real one")] if defect else []
     await failure(raising(ExceptionGroup("unhandled errors", [inner, *others])), "StreamStream")
-    # Of grpc's own loggers too.
+    # Records of grpc's own loggers too.
     found = [record.name for record in caplog.records if record.levelno >= logging.ERROR]
     assert found == ["parlmesh.rpc"] * len(others)
 
@@ -351,7 +351,7 @@ async def test_an_unclassified_fleet_error_is_internal_and_keeps_its_sentence() 
 
 
 class Sent(str):
-    """Text that can be watched."""
+    """Text that can be weakly referenced."""
 
 
 class Details(NamedTuple):
@@ -384,7 +384,7 @@ async def test_a_stream_whose_first_write_is_cut_off_still_ends_with_its_status(
         async for request in requests:
             async with asyncio.TaskGroup() as group:
                 group.create_task(context.write(request))
-                # The write has begun, and is cancelled with its group.
+                # The write has started, and is cancelled with its group.
                 await asyncio.sleep(0)
                 raise InvalidInput("no more", reason="NO_MORE")
             yield request

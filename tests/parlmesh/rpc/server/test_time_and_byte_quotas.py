@@ -14,7 +14,7 @@ QUOTAS = QuotaConfig(bytes_per_second=1000.0, loop_share=0.5)
 
 
 class Clock:
-    """Stands still but for those who sleep."""
+    """Advances only when somebody sleeps."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -130,7 +130,7 @@ async def test_work_pays_for_the_time_it_holds_the_loop_and_for_no_other() -> No
 
     async def work() -> str:
         busy(0.02)
-        # Somebody else has the loop meanwhile.
+        # Another task holds the loop meanwhile.
         await asyncio.get_running_loop().run_in_executor(None, time.sleep, 0.0)
         await asyncio.create_task(others())
         return "done"

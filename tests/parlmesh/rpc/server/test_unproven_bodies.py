@@ -9,7 +9,7 @@ from parlmesh.rpc.server.unproven_bodies import LARGEST_BODY_BYTES, MOST_WAITING
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However busy this machine is, nobody is too slow."""
+    """However busy this machine is, no sender counts as too slow."""
     monkeypatch.setattr("parlmesh.rpc.server.unproven_bodies._PATIENCE_WHEN_BUSY_SECONDS", 60.0)
     monkeypatch.setattr("parlmesh.rpc.server.unproven_bodies._PATIENCE_SECONDS", 120.0)
 
@@ -24,7 +24,7 @@ def body(data: bytes = b"x", after: asyncio.Event | None = None) -> Callable[[],
 
 
 async def held(bodies: Bodies) -> tuple["asyncio.Task[bytes]", asyncio.Event]:
-    """Somebody who is being read, and never comes to an end before the event."""
+    """A sender that is being read, and does not finish before the event."""
     event = asyncio.Event()
     slow = asyncio.create_task(bodies.read(body(b"slow", event), "slow"))
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Search finds what is there to be found, for the side whose move it is, and says how much it is worth to it."""
+"""Search finds the best move for the side to move, and its value to that side."""
 
 import functools
 
@@ -18,7 +18,7 @@ ONE = np.array([0])
 
 
 def blind(choices):
-    """Knows nothing: all moves alike, all positions even."""
+    """Knows nothing: all moves are equal and all positions even."""
     return lambda planes: (np.zeros((len(planes), choices), np.float32), np.zeros(len(planes), np.float32))
 
 
@@ -35,7 +35,7 @@ def after(game, moves):
 
 
 def exact():
-    """The value of a tic-tac-toe board to the side to move, by playing all that can follow."""
+    """The value of a tic-tac-toe board to the side to move, by exhaustive play."""
 
     @functools.cache
     def value(own, other):
@@ -110,7 +110,7 @@ def test_with_exact_values_the_best_move_is_found(moves):
         worth[move] = 1.0 if verdict == Verdict.WON else -float(judge(room.planes(ONE))[1][0])
     searched = found(games, 64, judge, considered=9)
     assert worth[int(searched.move[0])] == max(worth.values())
-    # Drawn with noise it is still found nearly always.
+    # Even with noise it is found nearly always.
     every = games.room(40)
     every.copy_from(np.arange(40), games, np.zeros(40, np.int64))
     drawn = found(every, 64, judge, np.arange(40), np.random.default_rng(1), considered=9)

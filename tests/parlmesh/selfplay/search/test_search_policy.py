@@ -1,4 +1,4 @@
-"""What a search finds travels with the steps, is checked like all that strangers send, and is learnt."""
+"""Search results travel with the steps, are checked like everything from strangers, and are learnt."""
 
 import numpy as np
 import pytest
@@ -107,11 +107,11 @@ def test_the_policy_comes_nearer_to_what_search_found_and_values_to_outcomes(sea
 
 
 def test_a_wrong_target_is_learnt_as_it_is(searched):
-    """The planted error: were targets read with the wrong actions, this one would not become the likeliest."""
+    """The planted error: if targets were read with the wrong actions, this one would not become the likeliest."""
     trainer, _, fragment = searched
     before = trainer.tensors()
     columns = {key: column.copy() for key, column in fragment.columns.items()}
-    # Whatever search said: the last legal square.
+    # The last legal square, whatever search found.
     mask = columns[ACTION_MASK][:-1]
     columns[TARGET_ACTION][..., 0] = 8 - mask[..., ::-1].argmax(axis=-1)
     columns[TARGET_CHANCE][...] = 0.0
@@ -128,7 +128,7 @@ def test_a_wrong_target_is_learnt_as_it_is(searched):
 def test_evaluations_and_matches_search_too(searched):
     trainer, _, _ = searched
     policy = load_policy(trainer.policy_blob())
-    # Nobody who looks that far ahead loses often to who moves at random.
+    # A player that looks this far ahead seldom loses to a random one.
     assert evaluate(policy, TICTACTOE, 20, 1, search=Search(32)).mean() > 0.5
     games = play_match(policy, policy, TICTACTOE, 4, 1, search=Search(8))
     assert len(games) == 4

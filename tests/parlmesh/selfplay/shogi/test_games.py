@@ -101,7 +101,7 @@ def test_a_mate_wins_for_either_colour_and_the_finisher_finds_it(sfen, usi):
 
 
 def check_mates():
-    """Who mates is paid, whoever that is and wherever the board is seen from."""
+    """Mating pays, for either side and from either view of the board."""
     for sfen, usi in ((MATE, "G*5b"), (turned(MATE), "G*5h")):
         envs = GameEnvironments(1, Shogi, seat="first", options={"sfen": sfen})
         envs.reset(seed=0)
@@ -133,7 +133,7 @@ def test_turning_board_and_colours_gives_the_same_planes_but_for_the_colour():
 
 
 def check_that_turned_games_are_the_same():
-    """Numbers of moves are those of the side that moves: of two games the turned one goes the same way to its end."""
+    """Move numbers are from the view of the side to move, so a turned game takes the same course."""
     which, rng = np.arange(6), np.random.default_rng(7)
     one, other = (Shogi(6, sfen=sfen, max_plies=120) for sfen in (START, turned(START)))
     for games in (one, other):
@@ -189,7 +189,8 @@ def test_the_limit_is_told_apart_from_a_draw():
 
 
 def repetition(past):
-    """The verdict for the side that moved last; `past` has every position and whether the side to move was in check."""
+    """The verdict for the side that moved last; `past` has every position, and whether the side to move was in
+    check."""
     same = [at for at, (position, _) in enumerate(past) if position == past[-1][0]]
     if len(same) < 4:
         return None
@@ -199,7 +200,7 @@ def repetition(past):
 
 
 def checking(board, moves):
-    """Those of the moves that give check."""
+    """The moves that give check."""
     found = []
     for move in moves:
         board.push_move(move)

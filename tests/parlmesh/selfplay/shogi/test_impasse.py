@@ -1,4 +1,4 @@
-"""Declarations in constructed positions, at the point where they begin to count."""
+"""Declarations in constructed positions, around the threshold."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The engine answers as USI wants it, and plays legal moves."""
+"""The engine answers as USI requires, and plays legal moves."""
 
 import numpy as np
 import pytest

@@ -224,7 +224,7 @@ def test_a_watch_that_expired_is_begun_anew_and_one_that_always_does_is_given_up
         live.step(np.array([PLACE + 0, NOTHING]))
     watches = [path for method, path in state.requests if path.endswith("/pods")]
     assert len(watches) >= 6
-    # It is watched for what was written: nothing is taken back, and nothing is written that the log does not have.
+    # Checks the writes: nothing is undone, and every write is in the log.
     assert len(state.writes) == len(logged(tmp_path, "done")) > 0
     assert len(logged(tmp_path, "asked")) == len(state.writes)
 

@@ -1,4 +1,4 @@
-"""Fitting what is known beforehand, and quantities."""
+"""Fitting known parameters, and parsing quantities."""
 
 import numpy as np
 import pytest

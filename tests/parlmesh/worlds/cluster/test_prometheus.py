@@ -1,4 +1,4 @@
-"""Questions to servers that answer as Prometheus does, or as something else."""
+"""Queries to servers that answer as Prometheus does, or otherwise."""
 
 import threading
 from contextlib import contextmanager

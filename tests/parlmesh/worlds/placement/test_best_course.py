@@ -1,4 +1,4 @@
-"""The best course is what trying every operation finds, and nothing that is bound to operations exceeds it."""
+"""The best course is what trying every operation finds, and nothing limited to operations exceeds it."""
 
 from itertools import product
 from typing import Any
@@ -16,7 +16,7 @@ SMALL: dict[str, Any] = {"nodes": 3, "deployments": 2, "max_replicas": 3, "episo
 
 
 def earned(settings, seed, operations):
-    """Mean reward of a step of each of many courses [K, T, D] through one episode."""
+    """Mean reward per step of each of many courses [K, T, D] through one episode."""
     envs = PlacementVectorEnv(len(operations), **settings)
     envs.reset(seed=[seed] * len(operations))
     return np.mean([envs.step(operations[:, step])[1] for step in range(operations.shape[1])], axis=0)
@@ -38,7 +38,7 @@ def test_it_is_what_trying_every_operation_finds(world, seed):
     course = CourseSearch(simulation.cluster, simulation.settings).best(simulation.coming(0), simulation.pods[0])
     assert course.bound == pytest.approx(rewards.max())
     assert earned(settings, seed, course.operations[None])[0] == pytest.approx(rewards.max())
-    # Trying must have something to find.
+    # There must be something to find.
     assert rewards.max() > earned(settings, seed, np.zeros((1, steps, deployments), np.int64))[0]
 
 

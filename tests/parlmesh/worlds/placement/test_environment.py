@@ -303,7 +303,7 @@ def test_in_v2_the_node_of_the_farthest_pod_is_seen_and_choosing_it_leaves_every
     envs = PlacementVectorEnv(nodes, version=2, nodes=nodes, node_failures=0.0, mobility=0.0, profile="steady")
     seen, _ = envs.reset(seed=1)
     world = envs.simulation
-    # Every node once has the farthest pod: of all pods of episode i one is on node i, where users are farthest.
+    # Every node has the farthest pod once: in episode i, one pod is on node i, which is farthest from the users.
     world.pods[:] = 0
     replicas = int(world.first_replicas()[0])
     for episode in range(nodes):

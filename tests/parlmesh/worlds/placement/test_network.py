@@ -1,4 +1,4 @@
-"""The network that judges pairs of nodes and deployments."""
+"""The network that scores pairs of nodes and deployments."""
 
 import pytest
 

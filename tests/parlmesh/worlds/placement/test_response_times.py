@@ -1,4 +1,4 @@
-"""Formulas against known values, and the simulator's latency against queues played request by request."""
+"""Formulas against known values, and the simulator's latency against queues simulated request by request."""
 
 import heapq
 
@@ -33,7 +33,7 @@ def test_pods_with_queues_of_their_own_are_slower_than_pods_behind_one():
 
 
 def played(arrivals, rate, pods, queue, requests, rng):
-    """Mean response time of so many requests, each with an arrival and a service of its own."""
+    """Mean response time of this many requests, each with its own arrival and service."""
     times = np.cumsum(rng.exponential(1.0 / arrivals, requests))
     services = rng.exponential(1.0 / rate, requests)
     chosen = rng.integers(pods, size=requests)
@@ -74,7 +74,7 @@ def test_a_backlog_grows_while_pods_are_overloaded_and_drains_afterwards():
     assert envs.simulation.backlog[0, 0] == pytest.approx((90.0 - 50.0) * 60.0)
     envs.place(one)
     assert envs.simulation.backlog[0, 0] == pytest.approx((90.0 - 50.0) * 120.0)
-    # The seven others start in this step and serve in the next.
+    # The other seven start in this step and serve in the next.
     envs.place(many)
     assert envs.simulation.backlog[0, 0] == pytest.approx((90.0 - 50.0) * 180.0)
     envs.place(many)

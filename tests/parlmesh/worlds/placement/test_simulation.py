@@ -1,4 +1,4 @@
-"""What a step does to the cluster and costs, by hand."""
+"""Effect and cost of a step, computed by hand."""
 
 import numpy as np
 import pytest
@@ -67,7 +67,7 @@ def test_a_move_takes_the_farthest_pod_and_it_serves_from_the_next_step_on(env):
     env.step(np.array([NOTHING, NOTHING]))
     _, _, _, _, during = env.step(np.array([MOVE_NEAR, NOTHING]))
     assert pods(env) == [[1, 1], [1, 0]]
-    # One pod of two is left to serve: more than it can bear.
+    # One pod of two is left to serve, and is overloaded.
     assert env.simulation.backlog[0, 0] > 0.0
     _, _, _, _, after = env.step(np.array([NOTHING, NOTHING]))
     assert after["latency_ms"] < during["latency_ms"]

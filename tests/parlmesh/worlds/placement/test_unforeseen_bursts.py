@@ -1,4 +1,4 @@
-"""Whoever cannot foresee bursts insures against them: worse than to know them, better than to ignore them."""
+"""Without foresight of bursts, insure against them: worse than knowing them, better than ignoring them."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def test_with_bursts_it_is_between_the_best_course_and_the_baselines():
     insured = evaluate_insured(settings, 16, seed=1)
     baselines = [evaluate_baseline(name, 3, settings, 16, seed=1).reward for name in ("greedy-latency", "kubernetes")]
     assert max(baselines) < insured.reward < best.reward
-    # The price of the insurance: pods that would not be needed if one knew.
+    # The price of the insurance: pods that foresight would not need.
     assert insured.resource < best.resource
 
 

@@ -87,7 +87,7 @@ def test_a_hop_costs_its_transmissions_and_a_packet_that_arrives_is_delivered(ch
 def test_a_packet_whose_hops_are_used_up_is_lost_and_not_delivered(chain):
     env = sent(chain(ttl=3), 1, 2)
     for _ in range(2):
-        # Away from the destination and back again: the second neighbour, then the only one.
+        # Away from the destination and back: the second neighbour, then the only one.
         _, _, terminated, _, info = env.step(1 if env.packets.node[0] == 1 else 0)
         assert not terminated
     _, reward, terminated, _, info = env.step(1)
@@ -130,7 +130,7 @@ def test_a_packet_without_a_neighbour_is_lost(chain):
 def test_a_bounded_queue_behaves_as_its_formulas_say():
     full = overflow(np.array([0.0, 0.5, 1.0, 2.0]), 4)
     assert full == pytest.approx([0.0, 0.5**4 * 0.5 / (1 - 0.5**5), 0.2, 16 / 31], rel=1e-3)
-    # By the states' probabilities: who finds n < K packets waits for n of them.
+    # By the states' probabilities: a packet that finds n < K others waits for them.
     rho = 0.8
     states = rho ** np.arange(5)
     assert waiting(np.array([rho]), 4)[0] == pytest.approx((states[:4] * np.arange(4)).sum() / states[:4].sum())
