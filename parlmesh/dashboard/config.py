@@ -55,10 +55,10 @@ class DashboardConfig(Config):
         if is_loopback(self.host):
             return self
         if self.tokens is None:
-            raise ValueError(f"host {self.host} is more than this machine: set tokens, so that people log in")
+            raise ValueError(f"host {self.host} is open to other machines: set tokens, so that people log in")
         if self.certificate is None and not self.behind_proxy:
             raise ValueError(
-                f"host {self.host} is more than this machine: set certificate and key, or behind_proxy when a proxy"
+                f"host {self.host} is open to other machines: set certificate and key, or behind_proxy when a proxy"
                 " speaks TLS; else tokens could be read on the way"
             )
         return self

@@ -75,7 +75,7 @@ def serve_metrics(config: MetricsConfig, pages: Pages | None = None) -> MetricsS
         return None
     if not (config.insecure or is_loopback(config.host)):
         raise ConfigError(
-            f"the metrics page has no security and metrics.host {config.host} is more than this machine: "
+            f"the metrics page has no security, and metrics.host {config.host} is open to other machines: "
             "listen on 127.0.0.1, or set metrics.insecure: true",
             reason="SECURITY",
         )

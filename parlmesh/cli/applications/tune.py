@@ -109,11 +109,9 @@ async def _tuned(
             say(f"{study.orphans} trials of an earlier call were interrupted and are tried again")
         outside = sorted(set(config.search) - set(defaults(config))) if config.try_defaults else []
         if outside:
-            say(f"the first trial draws {', '.join(outside)}: as it is, it lies outside its range, so none compares")
+            say(f"the first trial draws {', '.join(outside)}, set outside its range, so there is no baseline")
         if workers > 1:
-            say(
-                f"{workers} trials at once: the order of their ends decides what is tried next, so it is not repeatable"
-            )
+            say(f"{workers} trials at once: the order in which they end decides the next ones, so it is not repeatable")
         async with PARLController(scheduler, security=security) as controller:
             if not scheduler:
                 plugins = ["parlmesh.tuning.plugin:plugin", *config.plugins]

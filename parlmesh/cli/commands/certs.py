@@ -152,7 +152,9 @@ def list_certificates(
 @app.command()
 def renew(
     names: Annotated[list[str] | None, typer.Argument(help="which ones; none = all that expire soon")] = None,
-    within: Annotated[float, typer.Option(metavar="DAYS", min=0, help="what counts as soon")] = 30.0,
+    within: Annotated[
+        float, typer.Option(metavar="DAYS", min=0, help="longest remaining time that counts as soon")
+    ] = 30.0,
     folder: Folder = DEFAULT_FOLDER,
     days: Days = 365,
     as_json: AsJson = False,

@@ -20,7 +20,7 @@ async def logs(view: View) -> dict[str, Any]:
     name, run_id, text = view.asked("process"), view.asked("run"), view.asked("q")
     chosen = [file for file in files if (not name or file.process == name) and (not run_id or file.run_id == run_id)]
     if (name or run_id) and not chosen:
-        raise NotFound(f"there is no log of {name or 'any process'} of {run_id or 'any run'}")
+        raise NotFound(f"there is no log of {name or 'any process'} in {run_id or 'any run'}")
     newest = files[0].run_id if files else ""
     shown = chosen if run_id or name else [file for file in files if file.run_id == newest]
     lines = await asyncio.to_thread(folder.lines, contains=text, most=LOG_LINES, files=shown)

@@ -10,7 +10,7 @@ from parlmesh.dashboard.config import DashboardConfig
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"host": "0.0.0.0"}, "host 0.0.0.0 is more than this machine: set tokens"),
+        ({"host": "0.0.0.0"}, "host 0.0.0.0 is open to other machines: set tokens"),
         ({"host": "0.0.0.0", "tokens": Path("t")}, "set certificate and key, or behind_proxy"),
         ({"certificate": Path("c")}, "certificate is set without key"),
         ({"prefix": "fleet"}, "prefix"),

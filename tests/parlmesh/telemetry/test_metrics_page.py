@@ -67,7 +67,7 @@ def test_the_page_does_not_keep_the_process_alive() -> None:
 
 def test_a_page_beyond_this_machine_must_be_asked_for() -> None:
     with pytest.raises(
-        ConfigError, match=r"metrics\.host 0\.0\.0\.0 is more than this machine.*metrics\.insecure: true"
+        ConfigError, match=r"metrics\.host 0\.0\.0\.0 is open to other machines.*metrics\.insecure: true"
     ):
         serve_metrics(MetricsConfig(host="0.0.0.0", port=0))
     told = serve_metrics(MetricsConfig(host="0.0.0.0", port=0, insecure=True))

@@ -279,7 +279,7 @@ async def test_an_open_server_that_others_can_reach_starts_only_when_told_and_sa
     async with fleet_server():
         assert not caplog.records
     with pytest.raises(
-        ConfigError, match=r"listen\.host 0\.0\.0\.0 is more than this machine.*security\.insecure: true"
+        ConfigError, match=r"listen\.host 0\.0\.0\.0 is open to other machines.*security\.insecure: true"
     ):
         await fleet_server(host="0.0.0.0").start()
     told = SecurityConfig(insecure=True)
