@@ -34,8 +34,17 @@ _LIBRARIES = tuple(
 
 def sentence(error: BaseException) -> str:
     """The exception in one line of bounded length."""
-    words = " ".join(str(error).split())
-    return cut(f"{type(error).__name__}: {words}" if words else type(error).__name__)
+    name = type(error).__name__
+    try:
+        words = " ".join(str(error).split())
+    except Exception as worse:  # the exception's own __str__ is broken
+        words = f"its text cannot be shown ({type(worse).__name__})"
+    return cut(sendable(f"{name}: {words}" if words else name))
+
+
+def sendable(text: str) -> str:
+    """The text as UTF-8 has it: lone surrogates, as in names of files that are not UTF-8, are written as escapes."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def cut(text: str, limit: int = LONGEST_SENTENCE) -> str:
@@ -104,4 +113,4 @@ def told_in_one_line(text: str, limit: int) -> str:
 
 def _line(frame: traceback.FrameSummary) -> str:
     head = f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}'
-    return f"{head}: {cut(frame.line, _LONGEST_SOURCE)}" if frame.line else head
+    return sendable(f"{head}: {cut(frame.line, _LONGEST_SOURCE)}" if frame.line else head)

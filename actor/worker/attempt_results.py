@@ -5,7 +5,17 @@ from collections.abc import Awaitable, Mapping
 from parlmesh.argument_values import Arguments, with_results
 from parlmesh.blobs import Blobs, Reference
 from parlmesh.errors import DeadlineExceeded, FleetError, InvalidInput, ResourceExhausted
-from parlmesh.exception_text import LONGEST_TEXT, cut, first_line, frames_of, place, sentence, tell, with_frames
+from parlmesh.exception_text import (
+    LONGEST_TEXT,
+    cut,
+    first_line,
+    frames_of,
+    place,
+    sendable,
+    sentence,
+    tell,
+    with_frames,
+)
 from parlmesh.handlers import EMPTY, Cancelled, Context, Handler, HandlerError, Result, Tail
 from parlmesh.types import Array
 from parlmesh.v1.fleet_service_pb2 import Assignment, Lease, TaskResult
@@ -26,8 +36,8 @@ SUCCEEDED = "succeeded"
 _EMPTY_PAYLOAD = Payload()
 _NO_BLOBS = Blobs()
 _NOTHING = Assignment()
-# A handler that wants to end the process ends its attempt only; the event loop would obey it.
 EXITS = (SystemExit, KeyboardInterrupt)
+"""What a handler raises that wants to end the process. It ends its attempt only; the event loop would obey it."""
 # A plain TimeoutError and ConnectionError are what the network does to a handler.
 _PASSING = (FleetError, Cancelled, ConnectionError, TimeoutError, MemoryError)
 
@@ -102,8 +112,10 @@ def call(handler: Handler, assignment: Assignment, context: Context, blobs: Blob
     parameters, tensors = arguments_of(assignment, blobs)
     try:
         return payload_of(handler.run(parameters, tensors, context), handler.kind, blobs, assignment)
-    except EXITS as error:
-        raise _exited(handler.kind, error) from error
+    except Exception:
+        raise
+    except BaseException as error:
+        raise no_exit(handler.kind, error) from error
 
 
 def call_in_thread(
@@ -114,8 +126,10 @@ def call_in_thread(
     try:
         answer = handler.run(parameters, tensors, context)
         return answer if isinstance(answer, Tail) else payload_of(answer, handler.kind, blobs, assignment)
-    except EXITS as error:
-        raise _exited(handler.kind, error) from error
+    except Exception:
+        raise
+    except BaseException as error:
+        raise no_exit(handler.kind, error) from error
 
 
 async def call_async(handler: Handler, assignment: Assignment, context: Context, blobs: Blobs = _NO_BLOBS) -> Payload:
@@ -126,22 +140,37 @@ async def call_async(handler: Handler, assignment: Assignment, context: Context,
         value = await answer if isinstance(answer, Awaitable) else answer
         return payload_of(value, handler.kind, blobs, assignment)
     except EXITS as error:
-        raise _exited(handler.kind, error) from error
+        raise no_exit(handler.kind, error) from error
+
+
+def no_exit(kind: str, error: BaseException) -> HandlerError:
+    """Stands for an exception that is no Exception, such as SystemExit: it fails its attempt and ends nothing else."""
+    did = "tried to exit" if isinstance(error, EXITS) else "raised what no program catches"
+    return HandlerError(f"handler {kind} {did}: {sentence(error)}", retryable=False)
 
 
 def failure_of(error: BaseException) -> Failure:
     """The typed failure of an exception. What a handler raised unawares has its frames below the sentence."""
+    try:
+        reason, message, retryable = _told(error)
+    except Exception as worse:  # an attribute of the exception is broken
+        reason, retryable = HANDLER_ERROR, False
+        message = f"{type(error).__name__}, of which nothing can be told ({type(worse).__name__})"
+    return Failure(reason=sendable(reason), message=sendable(message), retryable=retryable)
+
+
+def _told(error: BaseException) -> tuple[str, str, bool]:
+    """Reason, message, and whether another attempt could help."""
     if isinstance(error, HandlerError):
         head, below = first_line(error.message), frames_of(error.message)
         text = with_frames(cut(head), error.__cause__ if error.__cause__ and place(error.__cause__) else None)
-        text = cut(f"{text}\n{below}", LONGEST_TEXT) if below else text
-        return Failure(reason=error.reason, message=text, retryable=error.retryable)
+        return error.reason, cut(f"{text}\n{below}", LONGEST_TEXT) if below else text, error.retryable
     if isinstance(error, InvalidInput):
-        return Failure(reason=INVALID_PARAMETERS, message=cut(error.message), retryable=False)
+        return INVALID_PARAMETERS, cut(error.message), False
     if isinstance(error, AttemptTimeout):
-        return Failure(reason=DEADLINE_EXCEEDED, message=cut(error.message), retryable=True)
+        return DEADLINE_EXCEEDED, cut(error.message), True
     reason = getattr(error, "reason", HANDLER_ERROR) if _says_itself(error) else HANDLER_ERROR
-    return Failure(reason=str(reason), message=tell(error), retryable=_may_pass(error))
+    return str(reason), tell(error), _may_pass(error)
 
 
 def _says_itself(error: BaseException) -> bool:
@@ -189,7 +218,3 @@ def _set_ran(result: TaskResult, seconds: float) -> None:
     if whole:
         ran.seconds = whole
     ran.nanos = int((seconds - whole) * 1e9)
-
-
-def _exited(kind: str, error: BaseException) -> HandlerError:
-    return HandlerError(f"handler {kind} tried to exit: {sentence(error)}", retryable=False)

@@ -8,13 +8,14 @@ from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 from parlmesh.blobs import Blobs
+from parlmesh.exception_text import sentence
 from parlmesh.handlers import Context, Handler, HandlerError, RunsIn, Tail
 from parlmesh.telemetry import get_logger
 from parlmesh.v1.fleet_service_pb2 import Assignment
 from parlmesh.v1.task_pb2 import Payload
 
 from ..metrics import ActorMetrics
-from .attempt_results import AttemptTimeout, call_async, call_in_thread
+from .attempt_results import AttemptTimeout, call_async, call_in_thread, no_exit
 from .slot_process import SlotProcess
 
 log = get_logger("parlmesh.actor")
@@ -59,6 +60,9 @@ class Slot:
                 await self._stop(execution, handler.kind, lease.task_id)
         if execution.end.cancelled():
             raise HandlerError(f"handler {handler.kind} cancelled itself", retryable=True)
+        error = execution.end.exception()
+        if error is not None and not isinstance(error, Exception):
+            raise no_exit(handler.kind, error) from error
         return execution.end.result()
 
     def reset(self) -> None:
@@ -163,7 +167,7 @@ def _deliver(
         assert answer is not None
         future.set_result(answer)
     elif isinstance(failure, StopIteration):  # a future refuses it
-        substitute = RuntimeError("StopIteration")
+        substitute = HandlerError(sentence(failure), retryable=False)
         substitute.__cause__ = failure
         future.set_exception(substitute)
     else:

@@ -94,3 +94,13 @@ def test_an_exception_that_was_never_raised_is_a_sentence() -> None:
 def test_the_place_is_that_of_the_innermost_own_code(theirs: ModuleType) -> None:
     assert place(raised(theirs, "broken")) == f"{theirs.__file__}:15"
     assert place(ValueError("nowhere")) == ""
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_an_exception_without_a_text_and_text_that_is_not_utf_8_have_a_sentence_that_can_be_sent() -> None:
+    assert sentence(Unprintable()) == "Unprintable: its text cannot be shown (RuntimeError)"
+    assert sentence(ValueError("na\u00efve \udce9.txt")) == "ValueError: na\u00efve \\udce9.txt"

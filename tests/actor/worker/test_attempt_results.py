@@ -9,6 +9,7 @@ from actor.worker.attempt_results import (
     AttemptTimeout,
     call,
     call_async,
+    call_in_thread,
     failed,
     failure_of,
     outcome_of,
@@ -168,6 +169,34 @@ def _wrap() -> None:
         int("x")
     except ValueError as error:
         raise HandlerError("the file is odd", retryable=False) from error
+
+
+class Broken(Exception):
+    """Nothing can be told of it."""
+
+    @property
+    def retryable(self) -> bool:
+        raise ValueError
+
+    def __str__(self) -> str:
+        raise ValueError
+
+
+def test_an_exception_of_which_nothing_can_be_told_fails_its_attempt_all_the_same() -> None:
+    assert failure_of(Broken()).message == "Broken, of which nothing can be told (ValueError)"
+    assert failure_of(KeyError("\udc80.txt")).message == "KeyError: '\\udc80.txt'"
+    assert failure_of(HandlerError("\udc80", retryable=True, reason="\udc80")).reason == "\\udc80"
+
+
+class NoException(BaseException):
+    """Derived from what only the interpreter should derive from."""
+
+
+@pytest.mark.parametrize("raised", [GeneratorExit(), asyncio.CancelledError(), NoException("x")])
+def test_what_no_program_catches_fails_its_attempt(raised: BaseException) -> None:
+    for run in (call, call_in_thread):
+        with pytest.raises(HandlerError, match=f"raised what no program catches: {type(raised).__name__}"):
+            run(Answers(raised), Assignment(), _CONTEXT)
 
 
 @pytest.mark.parametrize("leaves", [SystemExit(3), KeyboardInterrupt()])

@@ -217,6 +217,33 @@ async def test_a_loop_handler_that_cancels_itself_fails(slot: Slot) -> None:
         await slot.run(CancelsItself(), _assignment(), None)
 
 
+class Raises:
+    kind = "raises"
+
+    def __init__(self, runs_in: RunsIn, error: BaseException) -> None:
+        self.runs_in = runs_in
+        self._error = error
+
+    def run(self, parameters: dict[str, Any], tensors: dict[str, Any], context: Context) -> Any:
+        if self.runs_in == RunsIn.LOOP:
+            return self._later()
+        raise self._error
+
+    async def _later(self) -> dict[str, Any]:
+        raise self._error
+
+
+@pytest.mark.parametrize("runs_in", [RunsIn.LOOP, RunsIn.THREAD])
+async def test_whatever_a_handler_raises_ends_its_attempt_only(slot: Slot, runs_in: RunsIn) -> None:
+    with pytest.raises(HandlerError, match="raised what no program catches: GeneratorExit"):
+        await slot.run(Raises(runs_in, GeneratorExit()), _assignment(), None)
+
+
+async def test_a_thread_handler_may_raise_what_a_future_does_not_take(slot: Slot) -> None:
+    with pytest.raises(HandlerError, match="StopIteration: 4"):
+        await slot.run(Raises(RunsIn.THREAD, StopIteration(4)), _assignment(), None)
+
+
 async def test_a_process_handler_keeps_its_process_between_attempts(slot: Slot, process_handlers: Any) -> None:
     first = await _answer(slot, process_handlers.Pid())
     second = await _answer(slot, process_handlers.Pid())
