@@ -13,6 +13,7 @@ import numpy as np
 
 from parlmesh.blobs import Reference
 from parlmesh.errors import InvalidInput
+from parlmesh.limits import LIST_LEVELS, MOST_LEVELS, OBJECT_LEVELS
 from parlmesh.types import Array
 
 RESULT = "$result"
@@ -20,7 +21,12 @@ _TENSOR, _TUPLE, _BYTES, _ITEMS, _FLOAT, _INT = "$tensor", "$tuple", "$bytes", "
 # JSON numbers travel as doubles: integers beyond this are not exact, and 4.0 would come back as 4.
 _EXACT = 1 << 53
 _LONGEST_NUMBER = 4300
-_DEEPEST = 64
+# A tuple travels as a list in an object, a dict with keys that are no plain text as a list of lists in one.
+_TUPLE_LEVELS = OBJECT_LEVELS + LIST_LEVELS
+_ITEMS_LEVELS = OBJECT_LEVELS + 2 * LIST_LEVELS
+# The innermost value may be an object itself, such as {"$float": "2.0"}; arguments are in a list.
+_LEVELS = MOST_LEVELS - OBJECT_LEVELS
+_SURE = _LEVELS - LIST_LEVELS
 
 Arguments: TypeAlias = tuple[dict[str, Any], dict[str, Array]]
 """A JSON object and the arrays beside it."""
@@ -32,7 +38,7 @@ def pack(value: dict[str, Any], what: str) -> Arguments:
     A task's future stands for the result of that task.
     """
     tensors: dict[str, Array] = {}
-    return {name: _packed(part, tensors, f"{what}: {name}", 0) for name, part in value.items()}, tensors
+    return {name: _packed(part, tensors, f"{what}: {name}", _LEVELS) for name, part in value.items()}, tensors
 
 
 def unpack(value: dict[str, Any], tensors: dict[str, Array]) -> dict[str, Any]:
@@ -85,9 +91,14 @@ def _renamed(value: Any, task_id: str) -> Any:
     return {key: _renamed(part, task_id) for key, part in value.items()}
 
 
-def _packed(value: Any, tensors: dict[str, Array], where: str, depth: int) -> Any:
-    if depth > _DEEPEST:
-        raise InvalidInput(f"{where:.200} is nested deeper than {_DEEPEST}", reason="INVALID_PARAMETERS")
+def _packed(value: Any, tensors: dict[str, Array], where: str, levels: int) -> Any:
+    """`levels` is how many messages may still be within each other."""
+    if levels < 0:
+        raise InvalidInput(
+            f"{where:.200} is nested too deeply, or contains itself: at most {_SURE // LIST_LEVELS} lists, "
+            f"{_SURE // OBJECT_LEVELS} dicts or {_SURE // _TUPLE_LEVELS} tuples may be within each other",
+            reason="INVALID_PARAMETERS",
+        )
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, (bool, str)):
@@ -101,10 +112,11 @@ def _packed(value: Any, tensors: dict[str, Array], where: str, depth: int) -> An
     if isinstance(value, (bytes, bytearray)):
         return {_BYTES: _added(np.frombuffer(bytes(value), np.uint8), tensors)}
     if isinstance(value, (list, tuple)):
-        parts = [_packed(part, tensors, f"{where}[{index}]", depth + 1) for index, part in enumerate(value)]
+        left = levels - (_TUPLE_LEVELS if isinstance(value, tuple) else LIST_LEVELS)
+        parts = [_packed(part, tensors, f"{where}[{index}]", left) for index, part in enumerate(value)]
         return {_TUPLE: parts} if isinstance(value, tuple) else parts
     if isinstance(value, dict):
-        return _packed_dict(value, tensors, where, depth)
+        return _packed_dict(value, tensors, where, levels)
     if isinstance(value, (asyncio.Future, concurrent.futures.Future)):
         return {RESULT: _task_of(value, where)}
     raise InvalidInput(
@@ -121,11 +133,13 @@ def _task_of(future: Any, where: str) -> str:
     return task_id
 
 
-def _packed_dict(value: dict[Any, Any], tensors: dict[str, Array], where: str, depth: int) -> dict[str, Any]:
-    parts = [(key, _packed(part, tensors, f"{where}[{key!r}]", depth + 1)) for key, part in value.items()]
-    if all(isinstance(key, str) and not key.startswith("$") for key in value):
+def _packed_dict(value: dict[Any, Any], tensors: dict[str, Array], where: str, levels: int) -> dict[str, Any]:
+    plain = all(isinstance(key, str) and not key.startswith("$") for key in value)
+    left = levels - (OBJECT_LEVELS if plain else _ITEMS_LEVELS)
+    parts = [(key, _packed(part, tensors, f"{where}[{key!r}]", left)) for key, part in value.items()]
+    if plain:
         return dict(parts)
-    return {_ITEMS: [[_packed(key, tensors, f"{where}: a key", depth + 1), part] for key, part in parts]}
+    return {_ITEMS: [[_packed(key, tensors, f"{where}: a key", left), part] for key, part in parts]}
 
 
 def _added(array: Any, tensors: dict[str, Array]) -> str:

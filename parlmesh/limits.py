@@ -10,6 +10,11 @@ from .errors import InvalidInput
 
 LONGEST_SECONDS = 100 * 365 * 86400
 LONGEST_RUN_SECONDS = 30 * 86400
+# Protobuf reads 100 messages within each other; the streams and calls that carry a payload have a few of their own.
+MOST_LEVELS = 84
+"""Messages within each other that a payload's parameters may take; each list takes LIST_LEVELS, each object
+OBJECT_LEVELS."""
+LIST_LEVELS, OBJECT_LEVELS = 2, 3
 # Characters of a text that a refusal quotes.
 SHOWN = 40
 

@@ -9,6 +9,7 @@ from google.protobuf import struct_pb2
 from parlmesh.blobs import Reference
 from parlmesh.blobs.store import Tensors
 from parlmesh.errors import InvalidInput
+from parlmesh.limits import LIST_LEVELS, MOST_LEVELS, OBJECT_LEVELS
 from parlmesh.types import Array
 from parlmesh.v1 import task_pb2 as pb
 
@@ -48,38 +49,47 @@ def struct_to_proto(values: Mapping[str, Any]) -> struct_pb2.Struct:
     if type(values) is not dict and not isinstance(values, Mapping):
         raise InvalidInput(f"parameters must be a JSON object, got {_shown(values)}", reason=_REASON)
     try:
-        struct.update(values if _as_it_is(values.values()) else _object(values, ""))
-    except RecursionError:
-        raise InvalidInput("parameters are nested too deeply, or contain themselves", reason=_REASON) from None
+        struct.update(values if _as_it_is(values.values(), MOST_LEVELS) else _object(values, "", MOST_LEVELS))
     except (ValueError, TypeError, AttributeError) as error:  # such as text that is not UTF-8
-        _object(values, "")
+        _object(values, "", MOST_LEVELS)
         raise InvalidInput(f"parameters must be a JSON object: {error}", reason=_REASON) from error
     return struct
 
 
-def _object(values: Mapping[Any, Any], path: str) -> dict[str, Any]:
+def _object(values: Mapping[Any, Any], path: str, levels: int) -> dict[str, Any]:
+    """`levels` is how many messages may still be within each other."""
     plain: dict[str, Any] = {}
     for key, value in values.items():
         if not isinstance(key, str):
             where = f" of {path!r}" if path else ""
             raise InvalidInput(f"the key {_shown(key)}{where} must be text", reason=_REASON)
-        plain[key] = _plain(value, f"{path}.{key}" if path else key)
+        plain[key] = _plain(value, f"{path}.{key}" if path else key, levels)
     return plain
 
 
-def _as_it_is(values: Iterable[Any]) -> bool:
+def _as_it_is(values: Iterable[Any], levels: int) -> bool:
     """Whether Struct takes these values unchanged, as it does most; Struct itself finds wrong keys."""
+    if levels < 0:
+        return False
     for value in values:
         kind = type(value)
         if kind in _SIMPLE or (kind is int and -_EXACT <= value <= _EXACT):
             continue
-        if not ((kind is list and _as_it_is(value)) or (kind is dict and _as_it_is(value.values()))):
+        if kind is list and _as_it_is(value, levels - LIST_LEVELS):
+            continue
+        if kind is not dict or not _as_it_is(value.values(), levels - OBJECT_LEVELS):
             return False
     return True
 
 
-def _plain(value: Any, path: str) -> Any:
+def _plain(value: Any, path: str, levels: int) -> Any:
     """The value as Struct takes it: tuples as lists, numpy's scalars as Python's."""
+    if levels < 0:
+        raise InvalidInput(
+            f"{path:.60} is nested too deeply, or contains itself: at most {MOST_LEVELS // LIST_LEVELS} lists or "
+            f"{MOST_LEVELS // OBJECT_LEVELS} objects may be within each other",
+            reason=_REASON,
+        )
     if value is None or isinstance(value, (str, float, bool)):
         return value
     if isinstance(value, (int, np.integer)):
@@ -93,9 +103,9 @@ def _plain(value: Any, path: str) -> Any:
     if isinstance(value, np.floating):
         return float(value)
     if isinstance(value, Mapping):
-        return _object(value, path)
+        return _object(value, path, levels - OBJECT_LEVELS)
     if isinstance(value, (list, tuple)):
-        return [_plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
+        return [_plain(item, f"{path}[{index}]", levels - LIST_LEVELS) for index, item in enumerate(value)]
     hint = "; arrays travel as tensors" if isinstance(value, np.ndarray) else ""
     raise InvalidInput(
         f"{path!r} is {_shown(value)}; a value must be text, a number, true, false, null, a list or an object{hint}",

@@ -1,6 +1,7 @@
 """Every argument and return value survives a round trip, types included."""
 
 import math
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from parlmesh.argument_values import pack, results_in, unpack, with_results
 from parlmesh.errors import InvalidInput
+from parlmesh.v1.fleet_service_pb2 import Assignment, ConnectResponse, TaskInput
 from parlmesh.wire import payload_from_proto, payload_to_proto
 
 KEYS = st.one_of(st.text(max_size=8), st.integers(), st.tuples(st.booleans(), st.text(max_size=3)))
@@ -58,11 +60,30 @@ def test_arrays_and_numbers_of_numpy_come_out() -> None:
 def test_a_value_that_cannot_be_sent_is_named_by_its_place() -> None:
     with pytest.raises(InvalidInput, match=r"f: value\['x'\]\[1\] is a set"):
         pack({"value": {"x": [1, {2}]}}, "f")
-    deep: list[Any] = []
-    for _ in range(100):
-        deep = [deep]
-    with pytest.raises(InvalidInput, match="nested deeper than 64"):
-        pack({"value": deep}, "f")
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(InvalidInput, match=r"f: value\[0\]\[0\].* is nested too deeply, or contains itself"):
+        pack({"value": endless}, "f")
+
+
+@pytest.mark.parametrize(
+    ("around", "most"), [(lambda v: [v], 39), (lambda v: {"a": v}, 26), (lambda v: (v,), 15), (lambda v: {1: v}, 11)]
+)
+def test_what_is_nested_as_deep_as_is_told_is_read_and_what_is_deeper_is_refused(
+    around: Callable[[Any], Any], most: int
+) -> None:
+    value: Any = 2.0
+    for _ in range(most):
+        value = around(value)
+    parameters, _ = pack({"args": [value]}, "f")
+    given = TaskInput(result=payload_to_proto(parameters))  # nothing that carries a payload is within more
+    sent = ConnectResponse(assignments=[Assignment(inputs=[given])]).SerializeToString()
+    read = ConnectResponse.FromString(sent).assignments[0].inputs[0].result
+    assert unpack(payload_from_proto(read)[0], {}) == {"args": [value]}
+    for _ in range(3):
+        value = around(value)
+    with pytest.raises(InvalidInput, match="nested too deeply"):
+        pack({"args": [value]}, "f")
 
 
 @pytest.mark.parametrize(

@@ -74,3 +74,14 @@ def test_parameters_that_hold_themselves_are_refused():
     parameters["x"] = parameters
     with pytest.raises(InvalidInput, match="nested too deeply"):
         payload_to_proto(parameters)
+
+
+@pytest.mark.parametrize("around", [lambda value: [value], lambda value: {"a": value}, lambda value: (value,)])
+def test_parameters_are_nested_no_deeper_than_protobuf_reads(around):
+    value = 1
+    with pytest.raises(InvalidInput, match="nested too deeply"):
+        for _ in range(60):
+            value = around(value)
+            found, _ = payload_from_proto(task_pb2.Payload.FromString(payload_to_proto({"a": value}).SerializeToString()))
+            assert list(found) == ["a"]
+
