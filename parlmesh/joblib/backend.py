@@ -41,6 +41,7 @@ class FleetBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no 
         self._pending: set[Future[Any]] = set()
         self._arrays: dict[int, tuple[Array, Reference]] = {}
         self._threads: ThreadPoolExecutor | None = None
+        self._ends: ThreadPoolExecutor | None = None
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
         """The requested number; for -1 the fleet's slots, at least 2, because joblib bypasses the fleet for 1."""
@@ -52,7 +53,7 @@ class FleetBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no 
 
     def submit(self, func: Any, callback: Callable[[Any], None] | None = None) -> "Future[list[Any]]":
         """One future for a batch of calls; it is done when all calls have ended."""
-        batch = _Batch([self._started(*item) for item in func.items])
+        batch = _Batch([self._started(*item) for item in func.items], self._in_thread)
         if callback is not None:
             batch.future.add_done_callback(callback)
         batch.watch()
@@ -72,13 +73,20 @@ class FleetBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no 
         self._arrays.clear()
 
     def terminate(self) -> None:
-        """Ends the threads of local calls."""
+        """Ends the threads of local calls and of ends."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
+        if self._ends is not None:
+            self._ends.shutdown(wait=False)
+            self._ends = None
 
     def _started(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> "Future[Any]":
-        future = self._future(function, args, kwargs)
+        try:
+            future = self._future(function, args, kwargs)
+        except Exception as error:  # joblib loses what is raised while it starts further calls, and waits for ever
+            future = Future()
+            future.set_exception(error)
         self._pending.add(future)
         future.add_done_callback(self._pending.discard)
         return future
@@ -115,12 +123,22 @@ class FleetBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no 
             self._threads = ThreadPoolExecutor(cpu_count(), thread_name_prefix="parlmesh joblib")
         return self._threads
 
+    def _in_thread(self, settle: Callable[[], None]) -> None:
+        """Settles a batch outside the controller's thread: joblib then starts the next calls, which wait for it."""
+        if self._ends is None:
+            self._ends = ThreadPoolExecutor(1, thread_name_prefix="parlmesh joblib ends")
+        try:
+            self._ends.submit(settle)
+        except RuntimeError:  # the pool has just been shut down, so nothing is started any more
+            settle()
+
 
 class _Batch:
     """Joins the futures of several calls into one with the list of their results."""
 
-    def __init__(self, calls: list["Future[Any]"]) -> None:
+    def __init__(self, calls: list["Future[Any]"], run: Callable[[Callable[[], None]], None]) -> None:
         self.future: Future[list[Any]] = Future()
+        self._run = run
         self._calls = calls
         self._open = len(calls)
         self._lock = threading.Lock()
@@ -135,10 +153,15 @@ class _Batch:
             self._open -= 1
             last = self._open == 0
         if last:
-            try:
-                self.future.set_result([unpacked(each.result()) for each in self._calls])
-            except BaseException as error:  # including CancelledError
-                self.future.set_exception(error)
+            self._run(self._settle)
+
+    def _settle(self) -> None:
+        try:
+            results = [unpacked(each.result()) for each in self._calls]
+        except BaseException as error:  # including CancelledError
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(results)
 
 
 def _tell(sentence: str) -> None:
