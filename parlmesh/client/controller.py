@@ -6,7 +6,7 @@ async with PARLController() as controller:
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, overload
@@ -26,7 +26,7 @@ from .connection import Connection
 from .connection.pending_outcomes import UnclaimedOutcomes
 from .experience_upload import ExperienceUploads, Step, UploadedExperience
 from .fleet_info import PARLStats, stats_from_proto
-from .function_calls import Call, TaskFuture, call_of, calls_of, check_task, values_of
+from .function_calls import Call, TaskFuture, call_of, requests_of, values_of
 from .learner_calls import PolicyUpdate, pause_run, resume_run, wait_for_policy
 from .local_fleet import LocalFleet, check_not_importing
 from .map_and_gather import IN_FLIGHT, Run, enumerated
@@ -218,7 +218,7 @@ class PARLController(FleetOperations):
         An iterator is read only when there is room, so it may be endless. Leaving the loop early cancels the rest once
         the iterator is closed. Raises DeadlineExceeded at the deadline.
         """
-        return Run(self._connected(), enumerated(tasks), limit, self._seconds(timeout)).completed()
+        return self._completed(enumerated(tasks), limit, timeout)
 
     def submit(self, function: FunctionTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[R]":
         """Runs a function decorated with @parlmesh.task on the fleet; the future has its value or its error.
@@ -273,12 +273,22 @@ class PARLController(FleetOperations):
         A function decorated with @parlmesh.task takes one value of each iterable, as in Python's own `map`, and its
         results are yielded; the first call that fails raises, and the rest is cancelled.
         """
-        check_task(kind)
-        if isinstance(kind, FunctionTask):
-            calls = calls_of(kind, zip(parameters, *more, strict=False), priority)
-            return values_of(Run(self._connected(), calls, limit, self._seconds(timeout)).in_order())
-        requests = enumerate(TaskRequest(kind, given, priority=priority) for given in parameters)
-        return Run(self._connected(), requests, limit, self._seconds(timeout)).in_order()
+        return self._mapped(kind, requests_of(kind, parameters, more, priority), limit, timeout)
+
+    def _mapped(
+        self,
+        kind: str | FunctionTask[..., Any],
+        requests: Iterator[tuple[int, TaskRequest]],
+        limit: int,
+        timeout: float | None,
+    ) -> AsyncGenerator[Any, None]:
+        outcomes = Run(self._connected(), requests, limit, self._seconds(timeout)).in_order()
+        return values_of(outcomes) if isinstance(kind, FunctionTask) else outcomes
+
+    def _completed(
+        self, requests: Iterator[tuple[int, TaskRequest]], limit: int, timeout: float | None
+    ) -> AsyncGenerator[Outcome, None]:
+        return Run(self._connected(), requests, limit, self._seconds(timeout)).completed()
 
     async def get_statistics(self) -> PARLStats:
         """The fleet's numbers, and this client's own."""

@@ -16,9 +16,11 @@ from .task_request import Placement, Priority, TaskRequest
 
 def check_task(given: object) -> None:
     """InvalidInput for a function that no actor knows: the most common mistake of users of other libraries."""
-    if callable(given) and not isinstance(given, FunctionTask):
-        name = getattr(given, "__qualname__", repr(given))
-        raise InvalidInput(f"{name} is not a task; decorate it with @parlmesh.task", reason="NOT_A_TASK")
+    if not isinstance(given, FunctionTask):
+        name, what = (
+            (getattr(given, "__qualname__", repr(given)), "it") if callable(given) else (repr(given), "a function")
+        )
+        raise InvalidInput(f"{name:.100} is not a task; decorate {what} with @parlmesh.task", reason="NOT_A_TASK")
 
 
 def call_of(task: FunctionTask[Any, Any], args: Sequence[Any], kwargs: dict[str, Any], task_id: str) -> TaskRequest:
@@ -28,6 +30,19 @@ def call_of(task: FunctionTask[Any, Any], args: Sequence[Any], kwargs: dict[str,
     return TaskRequest(
         task.kind, parameters, tensors, dependencies=results_in(parameters), task_id=task_id, **_scheduled(task)
     )
+
+
+def requests_of(
+    kind: str | FunctionTask[..., Any],
+    parameters: Iterable[Any],
+    more: Sequence[Iterable[Any]],
+    priority: Priority,
+) -> Iterator[tuple[int, TaskRequest]]:
+    """What `map` submits, encoded lazily: calls of a function, or tasks of a kind."""
+    if not isinstance(kind, str):
+        check_task(kind)
+        return calls_of(kind, zip(parameters, *more, strict=False), priority)
+    return enumerate(TaskRequest(kind, given, priority=priority) for given in parameters)
 
 
 def calls_of(

@@ -3,7 +3,7 @@
 import asyncio
 import heapq
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ from parlmesh.errors import DeadlineExceeded, InvalidInput
 
 from .connection import Connection
 from .connection.pending_outcomes import Sink
+from .feed import Feed
 from .outcomes import Outcome, abandoned
 from .task_request import TaskRequest
 
@@ -77,6 +78,8 @@ class Window:
     ) -> None:
         self._submissions = submissions
         self._requests = requests
+        self._feed = requests if isinstance(requests, Feed) else None
+        self._left_over: list[tuple[int, TaskRequest]] = []
         self._room = limit
         self._deadline = deadline
         self._alarm: asyncio.TimerHandle | None = None
@@ -128,6 +131,8 @@ class Window:
             self._alarm.cancel()
         if self._filling is not None:
             self._filling.cancel()
+        if self._feed is not None:
+            self._feed.close()
 
     def release(self, count: int) -> None:
         """Makes room for `count` more tasks."""
@@ -142,7 +147,7 @@ class Window:
         slice_ = self._slice()
         if not slice_.has_large:
             self._submit(slice_)
-        if slice_.has_large or slice_.more:
+        if slice_.has_large or slice_.more or self._may_be_fed():
             self._filling = asyncio.get_running_loop().create_task(self._fill_up(slice_))
 
     async def _fill_up(self, slice_: "_Slice") -> None:
@@ -150,7 +155,7 @@ class Window:
         try:
             if slice_.has_large:
                 await self._submissions.each_large(slice_.requests, self)
-            while slice_.more:
+            while slice_.more or await self._fed():
                 await asyncio.sleep(0)
                 slice_ = self._slice()
                 if slice_.has_large:
@@ -163,17 +168,26 @@ class Window:
             self._filling = None
             self._wake.set()
 
+    def _may_be_fed(self) -> bool:
+        return self._feed is not None and self._room > 0 and not self._feed.ended
+
+    async def _fed(self) -> bool:
+        """Whether a feed has brought more tasks."""
+        return self._feed is not None and self._room > 0 and await self._feed.more(min(self._room, _SLICE))
+
     def _submit(self, slice_: "_Slice") -> None:
         if slice_.requests:
             self._submissions.each(slice_.requests, self)
 
     def _slice(self) -> "_Slice":
         """The next tasks there is room for."""
-        requests = list(islice(self._requests, min(self._room, _SLICE))) if self._room > 0 else []
+        if self._room <= 0:
+            return _NOTHING
+        wanted = min(self._room, _SLICE) - len(self._left_over)
+        requests = self._left_over + list(islice(self._requests, max(0, wanted)))
         count, size = _within_a_slice(requests)
         more = len(requests) == _SLICE or count < len(requests)
-        if count < len(requests):
-            self._requests = chain(requests[count:], self._requests)
+        self._left_over = requests[count:]
         self._room -= count
         self.unanswered += count
         return _Slice(requests[:count], more, size >= _LARGE_BYTES)
@@ -187,6 +201,9 @@ class _Slice(NamedTuple):
     """Whether there may be more tasks that there is room for."""
     has_large: bool
     """Whether their arrays are better written by a thread."""
+
+
+_NOTHING = _Slice([], False, False)
 
 
 def _within_a_slice(requests: Sequence[tuple[int, TaskRequest]]) -> tuple[int, int]:

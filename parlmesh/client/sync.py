@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast, overload
 
 from parlmesh.blobs import Reference
-from parlmesh.errors import Unavailable
+from parlmesh.errors import FailedPrecondition, Unavailable
 from parlmesh.function_tasks import FunctionTask, stop_import
 from parlmesh.rpc.event_loop import loop_factory
 from parlmesh.security import SecurityConfig
@@ -25,10 +25,11 @@ from parlmesh.types import Array
 from .config import ClientConfig
 from .controller import DEFAULTS, NO_SECURITY, P, PARLController, R
 from .experience_upload import Step
+from .feed import Raised, fed
 from .fleet_info import ActorInfo, PARLStats
-from .function_calls import call_of
+from .function_calls import call_of, requests_of
 from .learner_calls import PolicyUpdate
-from .map_and_gather import IN_FLIGHT
+from .map_and_gather import IN_FLIGHT, enumerated
 from .outcomes import Outcome
 from .task_request import ANYWHERE, NOTHING, Placement, Priority, TaskRequest
 
@@ -44,21 +45,41 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop
         self._stop: asyncio.Event
         self._closed = False
+        self._process = os.getpid()
         started = threading.Event()
         # A daemon: a program that ends without closing must not hang on it.
         self._thread = threading.Thread(target=self._run, args=(started,), name=name, daemon=True)
         self._thread.start()
         started.wait()
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether this process was forked from the one that has the thread."""
+        return os.getpid() != self._process
+
     def start(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
         """Runs a coroutine; cancelling the future cancels it."""
         if self._closed:
             coroutine.close()
             raise Unavailable("the controller was closed", reason="CLOSED")
+        if self.is_elsewhere:
+            coroutine.close()
+            raise FailedPrecondition(
+                f"process {os.getpid()} was forked from {self._process}, which opened this controller and alone may "
+                "use it; open another one here",
+                reason="FORKED",
+            )
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The coroutine's result. When the waiting thread is interrupted, the coroutine is cancelled."""
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise FailedPrecondition(
+                "a future's callback waits for the thread it is called by, which would never end; let another thread "
+                "do it, or only submit",
+                reason="OWN_THREAD",
+            )
         future = self.start(coroutine)
         try:
             return future.result()
@@ -70,11 +91,20 @@ class LoopThread:
         """The items of an asynchronous iterator; items that are ready together cross threads together."""
         reader = _Reader(source)
         try:
-            while items := self.run(reader.items()):
+            while items := self._next(reader):
                 yield from items
         finally:
-            if not self._closed:
+            if threading.current_thread() is self._thread:  # an iterator that nobody holds, found by the collector
+                reader.leave()
+            elif not self._closed and not self.is_elsewhere:
                 self.run(reader.close())
+
+    def _next(self, reader: "_Reader[T]") -> list[T]:
+        try:
+            return self.run(reader.items())
+        except Raised as carrier:
+            error = carrier.error
+        raise error
 
     def close(self) -> None:
         """Cancels what still runs, and ends the thread."""
@@ -116,6 +146,11 @@ class _Reader(Generic[T]):
         if not batch and self._error is not None:
             raise self._error
         return batch
+
+    def leave(self) -> None:
+        """Stops reading; on the loop."""
+        if self._task is not None:
+            self._task.cancel()
 
     async def close(self) -> None:
         """Stops reading; the iterator is closed when this returns."""
@@ -184,6 +219,8 @@ class Controller:
 
     def close(self) -> None:
         """Ends every wait, the local fleet when there is one, and the loop."""
+        if self._thread.is_elsewhere:
+            return  # they belong to the process that this one was forked from
         try:
             self._thread.run(self._controller.close())
         finally:
@@ -244,13 +281,14 @@ class Controller:
         self, tasks: Iterable[TaskRequest], *, limit: int = IN_FLIGHT, timeout: float | None = None
     ) -> list[Outcome]:
         """See `PARLController.execute_parallel`."""
-        return self._thread.run(self._controller.execute_parallel(tasks, limit=limit, timeout=timeout))
+        return self._thread.run(self._controller.execute_parallel(list(tasks), limit=limit, timeout=timeout))
 
     def as_completed(
         self, tasks: Iterable[TaskRequest], *, limit: int = IN_FLIGHT, timeout: float | None = None
     ) -> Iterator[Outcome]:
         """See `PARLController.as_completed`. Leaving the loop early cancels the rest."""
-        return self._thread.iterate(lambda: self._controller.as_completed(tasks, limit=limit, timeout=timeout))
+        requests = fed(enumerated(tasks), [tasks])
+        return self._thread.iterate(lambda: self._controller._completed(requests, limit, timeout))
 
     def put(self, array: Array) -> Reference:
         """See `PARLController.put`."""
@@ -302,13 +340,8 @@ class Controller:
         priority: Priority = Priority.NORMAL,
     ) -> Iterator[Any]:
         """See `PARLController.map`."""
-
-        def source() -> AsyncGenerator[Any, None]:
-            if isinstance(kind, str):
-                return self._controller.map(kind, parameters, limit=limit, timeout=timeout, priority=priority)
-            return self._controller.map(kind, parameters, *more, limit=limit, timeout=timeout, priority=priority)
-
-        return self._thread.iterate(source)
+        requests = fed(requests_of(kind, parameters, more, priority), [parameters, *more])
+        return self._thread.iterate(lambda: self._controller._mapped(kind, requests, limit, timeout))
 
     def cancel(self, task_ids: Iterable[str]) -> list[str]:
         """See `PARLController.cancel`."""
@@ -358,7 +391,8 @@ class Controller:
         self, experiences: str | Iterable[Step | Sequence[Any]] = (), *, run_id: str = "", timeout: float = 30.0
     ) -> PolicyUpdate:
         """See `PARLController.update_policy`."""
-        return self._thread.run(self._controller.update_policy(experiences, run_id=run_id, timeout=timeout))
+        steps = experiences if isinstance(experiences, str) else list(experiences)
+        return self._thread.run(self._controller.update_policy(steps, run_id=run_id, timeout=timeout))
 
     def pause_run(self, run_id: str = "") -> None:
         """See `PARLController.pause_run`."""

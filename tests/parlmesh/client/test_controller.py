@@ -413,6 +413,9 @@ async def test_a_function_that_is_no_task_is_refused_by_its_name(controller: PAR
     for call in (lambda: controller.submit(given, 1), lambda: controller.map(given, [1])):
         with pytest.raises(InvalidInput, match=r"double is not a task; decorate it with @parlmesh.task"):
             call()
+    kind: Any = "echo"
+    with pytest.raises(InvalidInput, match=r"'echo' is not a task; decorate a function with @parlmesh.task"):
+        controller.submit(kind, 1)
 
 
 @task(kind="test-controller.doubled")

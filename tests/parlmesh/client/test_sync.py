@@ -2,13 +2,14 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
 from parlmesh.client import ClientConfig, PARLController, TaskRequest
 from parlmesh.client.sync import Controller, LoopThread
-from parlmesh.errors import DeadlineExceeded, InvalidInput, NotFound, Unavailable
+from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, NotFound, Unavailable
 from parlmesh.testing import free_port, serve
 from parlmesh.testing.tasks import FakeTasks, succeeded
 
@@ -95,6 +96,74 @@ def test_the_thread_ends_with_the_controller(server: tuple[FakeTasks, str]) -> N
     with pytest.raises(Unavailable, match="gave no answer"):
         Controller.connect(f"127.0.0.1:{free_port()}", config=ClientConfig(connect_seconds=0.1))
     assert "parlmesh controller" not in threads()
+
+
+def test_parameters_may_wait_for_the_same_controller(server: tuple[FakeTasks, str]) -> None:
+    _, address = server
+    with Controller(address) as controller:
+        first = controller.map("echo", ({"n": n} for n in range(600)), limit=300)
+        second = controller.map("echo", (outcome.unwrap() for outcome in first))
+        third = controller.as_completed(TaskRequest("echo", outcome.unwrap()) for outcome in second)
+        outcomes = controller.execute_parallel(TaskRequest("echo", outcome.unwrap()) for outcome in third)
+        assert sorted(outcome.unwrap()["n"] for outcome in outcomes) == list(range(600))
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), KeyError("row")])
+def test_what_an_iterator_raises_is_raised_where_the_results_are_read(
+    server: tuple[FakeTasks, str], error: BaseException
+) -> None:
+    def parameters() -> Iterator[dict[str, Any]]:
+        yield {"n": 1}
+        raise error
+
+    _, address = server
+    with Controller(address) as controller:
+        with pytest.raises(type(error)) as raised:
+            list(controller.map("echo", parameters()))
+        assert raised.value is error
+        assert controller.execute_parallel([TaskRequest("noop")])[0].ok
+
+
+def test_an_iterator_that_the_collector_finds_in_the_controllers_thread_is_closed(
+    server: tuple[FakeTasks, str],
+) -> None:
+    fake, address = server
+    fake.run = lambda spec: succeeded(spec) if spec.task_id.endswith("-1") else None
+    with Controller(address) as controller:
+        held = [controller.map("echo", [{"n": n} for n in range(9)], limit=5)]
+        assert next(held[0]).ok
+
+        async def drop() -> None:
+            held.clear()
+
+        controller._thread.run(drop())
+        assert controller.get_statistics().client.pending_tasks == 0
+
+
+def test_a_callback_that_waits_for_the_thread_it_runs_in_is_refused(server: tuple[FakeTasks, str]) -> None:
+    _, address = server
+    with Controller(address) as controller:
+        refused: Future[Any] = Future()
+
+        def call() -> None:
+            try:
+                controller.get_statistics()
+            except FailedPrecondition as error:
+                refused.set_result(error.reason)
+
+        controller._thread._loop.call_soon_threadsafe(call)
+        assert refused.result(60) == "OWN_THREAD"
+
+
+def test_a_forked_process_is_told_to_open_its_own_controller(server: tuple[FakeTasks, str]) -> None:
+    _, address = server
+    with Controller(address) as controller:
+        controller._thread._process -= 1  # as if this process were another one
+        with pytest.raises(FailedPrecondition, match="open another one here"):
+            controller.submit_task("noop")
+        controller.close()
+        controller._thread._process += 1
+        assert controller.execute_parallel([TaskRequest("noop")])[0].ok
 
 
 def test_an_interrupted_wait_cancels_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
