@@ -9,6 +9,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import json
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -27,6 +28,8 @@ R = TypeVar("R")
 
 IMPORTING = "PARLMESH_IMPORTING"
 """Set while an actor imports a program for its functions: the program must not start another fleet."""
+ARGUMENTS = "PARLMESH_ARGUMENTS"
+"""The program's own command line for that import, as a JSON list: what it reads there is the same on both sides."""
 MAIN = "__parlmesh_main__"
 _LARGEST_ARGUMENTS = 1000
 _LONGEST_KIND = 128
@@ -185,7 +188,7 @@ def _imported(name: str) -> ModuleType:
         return _program(Path(name)) if name.endswith(".py") else importlib.import_module(name)
     except ConfigError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"tasks has {name!r}, which cannot be imported: {sentence_at(error)}") from error
 
 
@@ -198,8 +201,9 @@ def _program(file: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[MAIN] = module
-    before = os.environ.get(IMPORTING)
+    before, arguments = os.environ.get(IMPORTING), sys.argv
     os.environ[IMPORTING] = "1"
+    sys.argv = [str(file), *json.loads(os.environ.get(ARGUMENTS, "[]"))]
     _importing.append(file)
     try:
         spec.loader.exec_module(module)
@@ -207,6 +211,7 @@ def _program(file: Path) -> ModuleType:
         pass
     finally:
         _importing.pop()
+        sys.argv = arguments
         if before is None:
             del os.environ[IMPORTING]
     return module

@@ -1,16 +1,19 @@
 """A private fleet on this machine: one scheduler and a few actor processes that end with this one."""
 
 import asyncio
+import atexit
+import json
 import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
 from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput
-from parlmesh.function_tasks import IMPORTING, sources, stop_import
+from parlmesh.function_tasks import ARGUMENTS, IMPORTING, sources, stop_import
 from parlmesh.processes import ChildSpec, Supervisor, merged, service_command, write_settings
 from parlmesh.rpc.error_statuses import fleet_error_in
 from parlmesh.telemetry import get_logger
@@ -22,6 +25,7 @@ WORKERS_PER_PROCESS = 1000
 """Most workers in one actor process."""
 _WORKERS_WORTH_A_PROCESS = 10
 _GRACE_SECONDS = 2.0
+_LONGEST_ARGUMENTS = 100_000
 _FOREIGN_SETTINGS = ("PARLMESH_SCHEDULER__", "PARLMESH_ACTOR__")
 
 
@@ -103,12 +107,14 @@ class LocalFleet:
     async def _keep(self, started: asyncio.Future[str]) -> None:
         try:
             folder = Path(mkdtemp(prefix="parlmesh-"))
+            # For a program that ends without closing the fleet: nothing below runs then.
+            remove = partial(self._remove, folder, os.getpid())
+            atexit.register(remove)
             try:
                 await self._supervise(folder, started)
             finally:
-                # A log that `trouble` names must be there to read.
-                if str(folder) not in self.trouble:
-                    shutil.rmtree(folder, ignore_errors=True)
+                atexit.unregister(remove)
+                remove()
         except Exception as error:
             known = fleet_error_in(error)
             if known is None:
@@ -117,6 +123,11 @@ class LocalFleet:
             self._lost(known.message)
             if not started.done():
                 started.set_exception(known)
+
+    def _remove(self, folder: Path, process: int) -> None:
+        # A log that `trouble` names must be there to read, and a forked process leaves its parent's files alone.
+        if str(folder) not in self.trouble and os.getpid() == process:
+            shutil.rmtree(folder, ignore_errors=True)
 
     async def _supervise(self, folder: Path, started: asyncio.Future[str]) -> None:
         environment = child_environment(os.environ, sys.path)
@@ -188,7 +199,13 @@ class LocalFleet:
 def child_environment(environment: Mapping[str, str], path: Sequence[str]) -> dict[str, str]:
     """Lets children import what this process can, and leaves out settings of other fleets."""
     kept = {name: value for name, value in environment.items() if not name.startswith(_FOREIGN_SETTINGS)}
-    return kept | {"PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in path), IMPORTING: "1"}
+    arguments = json.dumps(sys.argv[1:])
+    return kept | {
+        "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in path),
+        IMPORTING: "1",
+        # The system takes no longer ones.
+        ARGUMENTS: arguments if len(arguments) <= _LONGEST_ARGUMENTS else "[]",
+    }
 
 
 def _note(text: str) -> None:

@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 
 from parlmesh.errors import ConfigError, InvalidInput
-from parlmesh.function_tasks import IMPORTING, FunctionTask, handler_at, load_tasks, source_of, stop_import, task
+from parlmesh.function_tasks import (
+    ARGUMENTS,
+    IMPORTING,
+    FunctionTask,
+    handler_at,
+    load_tasks,
+    source_of,
+    stop_import,
+    task,
+)
 from parlmesh.handlers import Context, Handler, HandlerError, Result, RunsIn
 
 CONTEXT = Context(task_id="t", attempt=1, actor_id="a", slot=0)
@@ -95,6 +104,27 @@ def test_a_program_is_imported_up_to_its_first_call_of_a_fleet(tmp_path: Path, m
     assert source_of(found["program.double"]) == f"program.double@{program}"
     assert handler_at(f"program.double@{program}").kind == "program.double"
     stop_import()  # nothing is being imported now
+
+
+def test_a_program_reads_its_own_command_line_where_it_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "reads_arguments.py"
+    program.write_text(
+        "import argparse, parlmesh\n"
+        "parser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--rows', type=int, required=True)\n"
+        "rows = parser.parse_args().rows\n"
+        "@parlmesh.task\n"
+        "def count():\n    return rows\n"
+    )
+    monkeypatch.setattr(sys, "argv", ["parlmesh-actor", "--config", "actor.yaml"])
+    monkeypatch.setenv(ARGUMENTS, '["--rows", "5"]')
+    assert load_tasks([str(program)])["reads_arguments.count"]() == 5
+    assert sys.argv[0] == "parlmesh-actor"
+    monkeypatch.delenv(ARGUMENTS)
+    with pytest.raises(ConfigError, match="cannot be imported: SystemExit: 2"):
+        load_tasks([str(program)])
 
 
 def test_a_source_without_functions_is_named() -> None:

@@ -1,5 +1,7 @@
 import asyncio
+import json
 import os
+import sys
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any, Self
@@ -36,7 +38,17 @@ async def test_an_impossible_number_of_processes_is_refused(workers: int, proces
 def test_children_import_what_the_parent_can_and_hear_nothing_meant_for_other_fleets() -> None:
     given_environment = {"HOME": "/h", "PARLMESH_SCHEDULER__LISTEN__PORT": "1", "PARLMESH_ACTOR__SLOTS": "2"}
     environment = child_environment(given_environment, ["", "/a"])
-    assert environment == {"HOME": "/h", "PYTHONPATH": os.pathsep.join([os.getcwd(), "/a"]), "PARLMESH_IMPORTING": "1"}
+    assert environment == {
+        "HOME": "/h",
+        "PYTHONPATH": os.pathsep.join([os.getcwd(), "/a"]),
+        "PARLMESH_IMPORTING": "1",
+        "PARLMESH_ARGUMENTS": json.dumps(sys.argv[1:]),
+    }
+
+
+def test_a_command_line_that_is_too_long_for_the_system_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["program.py", "x" * 200_000])
+    assert child_environment({}, [])["PARLMESH_ARGUMENTS"] == "[]"
 
 
 class Stops:
