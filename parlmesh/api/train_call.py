@@ -82,6 +82,11 @@ class TrainingRun:
 
     def wait(self, timeout: float | None = None) -> "TrainingRun":
         """Waits for the end of the run. Raises its error if it failed, and DeadlineExceeded after the timeout."""
+        if timeout is None and threading.get_ident() == self._calling:
+            raise FailedPrecondition(
+                f"a callback of run {self.run_id} waits for its end, which waits for the callback; use run.stop()",
+                reason="OWN_CALLBACK",
+            )
         if not self._ended.wait(timeout):
             raise DeadlineExceeded(f"run {self.run_id} has not ended after {timeout:g} s; it continues")
         if self._error is not None:
@@ -142,7 +147,7 @@ def train(
     algorithm: str = "",
     steps: int | None = None,
     goal: float | None = None,
-    actors: int = 2,
+    actors: int | None = None,
     serial: bool = False,
     seed: int | None = None,
     preset: str | Path = "",
@@ -162,14 +167,13 @@ def train(
     """Trains a policy with a fleet on this machine, in one process (`serial`), or on a running learner (`learner`).
 
     `settings` are keys of the configuration's `training` section, e.g. {"ppo": {"learning_rate": 1e-3}}; `preset` is
-    the name of a built-in preset, or a file. Waits for the end, with a progress bar in a terminal or a notebook;
+    the name of a built-in preset, or a file. `actors` is 2 unless the preset says otherwise. Waits for the end, with a progress bar in a terminal or a notebook;
     `wait=False` returns the handle at once. Callbacks get the run as argument; if one raises, the run ends.
     """
     stop_import()
-    config = _config(environment, algorithm, steps, goal, seed, preset, settings)
-    config = config.model_copy(
-        update={"actors": actors, "serial": serial, "plugins": (*config.plugins, *_resolved(plugins))}
-    )
+    fleet = _fleet(actors, serial=serial, run_id=run_id)
+    config = _config(environment, algorithm, steps, goal, seed, preset, settings, fleet)
+    config = config.model_copy(update={"plugins": (*config.plugins, *_resolved(plugins))})
     if security is not None:
         config = config.model_copy(update={"security": security})
     given = {
@@ -206,9 +210,11 @@ def _config(
     seed: int | None,
     preset: str | Path,
     settings: Mapping[str, Any] | None,
+    fleet: Sequence[str],
 ) -> UpConfig:
+    _check(environment, settings)
     file = settings_file(Path(preset)) if preset else None
-    config = load(UpConfig, file=file, environment=os.environ, prefix="PARLMESH_UP")
+    config = load(UpConfig, file=file, overrides=fleet, environment=os.environ, prefix="PARLMESH_UP")
     wanted = {"algorithm": algorithm or None, "step_budget": steps, "goal_return": goal, "seed": seed}
     training: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
     if environment:
@@ -218,6 +224,27 @@ def _config(
     merged_training = merged(merged(config.training, training), settings or {})
     ports = config.ports.model_copy(update=_FREE_PORTS)
     return config.model_copy(update={"training": merged_training, "ports": ports})
+
+
+def _fleet(actors: int | None, *, serial: bool, run_id: str) -> list[str]:
+    """The arguments that override the preset, so that they are checked as its own values are."""
+    given = {"actors": actors, "serial": "true" if serial else None, "run_id": run_id or None}
+    return [f"{name}={value}" for name, value in given.items() if value is not None]
+
+
+def _check(environment: object, settings: object) -> None:
+    """Names the mistakes of users of other libraries, who pass an environment itself."""
+    if not isinstance(environment, (str, Mapping)):
+        raise InvalidInput(
+            f"environment is a {type(environment).__name__}; it must be an id such as 'CartPole-v1', or a mapping with "
+            "one: every process makes its own (for a class, see plugins)",
+            reason="INVALID_ENVIRONMENT",
+        )
+    if settings is not None and not isinstance(settings, Mapping):
+        raise InvalidInput(
+            f"settings is {settings!r:.60}; it must be a mapping of keys of the section training",
+            reason="INVALID_SETTINGS",
+        )
 
 
 def _resolved(plugins: Sequence[str]) -> list[str]:

@@ -1,0 +1,48 @@
+"""What `parlmesh.train` refuses before anything is started."""
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+
+import parlmesh
+from parlmesh.api.train_call import TrainingRun
+from parlmesh.errors import FailedPrecondition, FleetError
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"actors": 0}, "actors must be >= 1 and <= 256, got 0"),
+        ({"actors": "many"}, "actors must be a whole number"),
+        ({"run_id": "../elsewhere"}, "run_id"),
+        ({"environment": gymnasium.make("CartPole-v1")}, "environment is a TimeLimit; it must be an id"),
+        ({"environment": dict}, "environment is a type; it must be an id"),
+        ({"settings": 5}, "settings is 5; it must be a mapping"),
+        ({"plugins": "things.py:plugin"}, "plugins is the text"),
+    ],
+)
+def test_a_wrong_argument_is_refused_and_nothing_is_started(
+    given: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    arguments: dict[str, Any] = {"environment": "CartPole-v1", "runs_dir": tmp_path / "runs", "progress": False}
+    with pytest.raises(FleetError, match=sentence):
+        parlmesh.train(**arguments | given)
+    assert not list(tmp_path.iterdir())
+
+
+class Told:
+    """A follower whose run has made some progress and then ended."""
+
+    def run(self, told: Any) -> None:
+        told(TrainingRun("one", None, self, {}).progress)  # type: ignore[arg-type]
+
+    def stop(self) -> None: ...
+
+
+def test_a_callback_that_waits_for_the_end_of_its_run_is_refused() -> None:
+    run = TrainingRun("one", None, Told(), {"on_progress": lambda run: run.wait()})  # type: ignore[arg-type]
+    run.start()
+    with pytest.raises(FailedPrecondition, match="a callback of run one waits for its end"):
+        run.wait(60)
