@@ -21,6 +21,10 @@ _TENSOR, _TUPLE, _BYTES, _ITEMS, _FLOAT, _INT = "$tensor", "$tuple", "$bytes", "
 # JSON numbers travel as doubles: integers beyond this are not exact, and 4.0 would come back as 4.
 _EXACT = 1 << 53
 _LONGEST_NUMBER = 4300
+# Scalars of numpy that Python has as well. A time would become a number or a date, a record a tuple.
+_NUMBERS = (np.bool_, np.integer, np.floating, np.str_, np.bytes_)
+# A subclass means more than its elements, such as the mask of a masked array; a memmap is where they are.
+_ARRAYS = (np.ndarray, np.memmap)
 # A tuple travels as a list in an object, a dict with keys that are no plain text as a list of lists in one.
 _TUPLE_LEVELS = OBJECT_LEVELS + LIST_LEVELS
 _ITEMS_LEVELS = OBJECT_LEVELS + 2 * LIST_LEVELS
@@ -99,15 +103,15 @@ def _packed(value: Any, tensors: dict[str, Array], where: str, levels: int) -> A
             f"{_SURE // OBJECT_LEVELS} dicts or {_SURE // _TUPLE_LEVELS} tuples may be within each other",
             reason="INVALID_PARAMETERS",
         )
-    if isinstance(value, np.generic):
+    if isinstance(value, _NUMBERS):
         value = value.item()
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):
-        return value if -_EXACT <= value <= _EXACT else {_INT: str(value)}
+        return value if -_EXACT <= value <= _EXACT else {_INT: _digits(value, where)}
     if isinstance(value, float):
         return value if math.isfinite(value) and not value.is_integer() else {_FLOAT: str(value)}
-    if isinstance(value, (np.ndarray, Reference)):
+    if isinstance(value, Reference) or type(value) in _ARRAYS:
         return {_TENSOR: _added(value, tensors)}
     if isinstance(value, (bytes, bytearray)):
         return {_BYTES: _added(np.frombuffer(bytes(value), np.uint8), tensors)}
@@ -119,11 +123,26 @@ def _packed(value: Any, tensors: dict[str, Array], where: str, levels: int) -> A
         return _packed_dict(value, tensors, where, levels)
     if isinstance(value, (asyncio.Future, concurrent.futures.Future)):
         return {RESULT: _task_of(value, where)}
+    if isinstance(value, np.ndarray):
+        raise InvalidInput(
+            f"{where} is a {type(value).__name__}, which would arrive as a plain array; send numpy.array(it), and what "
+            "else it has beside it",
+            reason="INVALID_PARAMETERS",
+        )
     raise InvalidInput(
         f"{where} is a {type(value).__name__}; None, bool, int, float, str, bytes, numpy arrays and lists, tuples and "
         "dicts of these can be sent",
         reason="INVALID_PARAMETERS",
     )
+
+
+def _digits(value: int, where: str) -> str:
+    try:
+        return str(value)
+    except ValueError:  # Python's own limit
+        raise InvalidInput(
+            f"{where} is an integer of more than {_LONGEST_NUMBER} digits; send its bytes", reason="INVALID_PARAMETERS"
+        ) from None
 
 
 def _task_of(future: Any, where: str) -> str:

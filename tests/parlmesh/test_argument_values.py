@@ -67,6 +67,23 @@ def test_a_value_that_cannot_be_sent_is_named_by_its_place() -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        (np.datetime64("2020-01-01T00:00:00", "ns"), "is a datetime64;"),
+        (np.datetime64("NaT"), "is a datetime64;"),
+        (np.timedelta64(5, "ns"), "is a timedelta64;"),
+        (np.zeros(1, [("a", "i4")])[0], "is a void;"),
+        (np.ma.masked_array([1, 2], mask=[0, 1]), "is a MaskedArray, which would arrive as a plain array"),
+        (np.matrix([[1, 2]]), "is a matrix, which would arrive as a plain array"),
+        (10**5000, "is an integer of more than 4300 digits"),
+    ],
+)
+def test_what_would_arrive_as_something_else_is_refused(value: Any, sentence: str) -> None:
+    with pytest.raises(InvalidInput, match=sentence):
+        pack({"value": value}, "f")
+
+
+@pytest.mark.parametrize(
     ("around", "most"), [(lambda v: [v], 39), (lambda v: {"a": v}, 26), (lambda v: (v,), 15), (lambda v: {1: v}, 11)]
 )
 def test_what_is_nested_as_deep_as_is_told_is_read_and_what_is_deeper_is_refused(
