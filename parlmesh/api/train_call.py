@@ -167,7 +167,8 @@ def train(
     """Trains a policy with a fleet on this machine, in one process (`serial`), or on a running learner (`learner`).
 
     `settings` are keys of the configuration's `training` section, e.g. {"ppo": {"learning_rate": 1e-3}}; `preset` is
-    the name of a built-in preset, or a file. `actors` is 2 unless the preset says otherwise. Waits for the end, with a progress bar in a terminal or a notebook;
+    the name of a built-in preset, or a file; `actors` is 2 unless it says otherwise. Waits for the end, with a progress
+    bar in a terminal or a notebook;
     `wait=False` returns the handle at once. Callbacks get the run as argument; if one raises, the run ends.
     """
     stop_import()

@@ -74,9 +74,10 @@ def test_a_value_that_cannot_be_sent_is_named_by_its_place() -> None:
         (np.timedelta64(5, "ns"), "is a timedelta64;"),
         (np.zeros(1, [("a", "i4")])[0], "is a void;"),
         (np.ma.masked_array([1, 2], mask=[0, 1]), "is a MaskedArray, which would arrive as a plain array"),
-        (np.matrix([[1, 2]]), "is a matrix, which would arrive as a plain array"),
+        (np.zeros(1, [("a", "i4")]).view(np.recarray), "is a recarray, which would arrive as a plain array"),
         (10**5000, "is an integer of more than 4300 digits"),
     ],
+    ids=lambda given: type(given).__name__,
 )
 def test_what_would_arrive_as_something_else_is_refused(value: Any, sentence: str) -> None:
     with pytest.raises(InvalidInput, match=sentence):
