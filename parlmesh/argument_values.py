@@ -13,7 +13,7 @@ import numpy as np
 
 from parlmesh.blobs import Reference
 from parlmesh.errors import InvalidInput
-from parlmesh.limits import LIST_LEVELS, MOST_LEVELS, OBJECT_LEVELS
+from parlmesh.limits import LIST_LEVELS, MOST_LEVELS, MOST_TENSORS, OBJECT_LEVELS
 from parlmesh.types import Array
 
 RESULT = "$result"
@@ -103,7 +103,7 @@ def _packed(value: Any, tensors: dict[str, Array], where: str, levels: int) -> A
             f"{_SURE // OBJECT_LEVELS} dicts or {_SURE // _TUPLE_LEVELS} tuples may be within each other",
             reason="INVALID_PARAMETERS",
         )
-    if isinstance(value, _NUMBERS):
+    if isinstance(value, _NUMBERS) and not isinstance(value, np.timedelta64):
         value = value.item()
     if value is None or isinstance(value, (bool, str)):
         return value
@@ -112,9 +112,9 @@ def _packed(value: Any, tensors: dict[str, Array], where: str, levels: int) -> A
     if isinstance(value, float):
         return value if math.isfinite(value) and not value.is_integer() else {_FLOAT: str(value)}
     if isinstance(value, Reference) or type(value) in _ARRAYS:
-        return {_TENSOR: _added(value, tensors)}
+        return {_TENSOR: _added(value, tensors, where)}
     if isinstance(value, (bytes, bytearray)):
-        return {_BYTES: _added(np.frombuffer(bytes(value), np.uint8), tensors)}
+        return {_BYTES: _added(np.frombuffer(bytes(value), np.uint8), tensors, where)}
     if isinstance(value, (list, tuple)):
         left = levels - (_TUPLE_LEVELS if isinstance(value, tuple) else LIST_LEVELS)
         parts = [_packed(part, tensors, f"{where}[{index}]", left) for index, part in enumerate(value)]
@@ -161,7 +161,13 @@ def _packed_dict(value: dict[Any, Any], tensors: dict[str, Array], where: str, l
     return {_ITEMS: [[_packed(key, tensors, f"{where}: a key", left), part] for key, part in parts]}
 
 
-def _added(array: Any, tensors: dict[str, Array]) -> str:
+def _added(array: Any, tensors: dict[str, Array], where: str) -> str:
+    if len(tensors) == MOST_TENSORS:
+        raise InvalidInput(
+            f"{where:.200} is one array or bytes too many: a call takes {MOST_TENSORS}, and so does a result; "
+            "stack them",
+            reason="INVALID_PARAMETERS",
+        )
     name = str(len(tensors))
     tensors[name] = array
     return name

@@ -15,6 +15,8 @@ MOST_LEVELS = 84
 """Messages within each other that a payload's parameters may take; each list takes LIST_LEVELS, each object
 OBJECT_LEVELS."""
 LIST_LEVELS, OBJECT_LEVELS = 2, 3
+MOST_TENSORS = 256
+"""Arrays in one message."""
 # Characters of a text that a refusal quotes.
 SHOWN = 40
 

@@ -168,8 +168,8 @@ def train(
 
     `settings` are keys of the configuration's `training` section, e.g. {"ppo": {"learning_rate": 1e-3}}; `preset` is
     the name of a built-in preset, or a file; `actors` is 2 unless it says otherwise. Waits for the end, with a progress
-    bar in a terminal or a notebook;
-    `wait=False` returns the handle at once. Callbacks get the run as argument; if one raises, the run ends.
+    bar in a terminal or a notebook; `wait=False` returns the handle at once. Callbacks get the run as argument; if one
+    raises, the run ends.
     """
     stop_import()
     fleet = _fleet(actors, serial=serial, run_id=run_id)

@@ -11,9 +11,13 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast, overload
+
+import numpy as np
 
 from parlmesh.blobs import Reference
 from parlmesh.errors import FailedPrecondition, Unavailable
@@ -36,6 +40,7 @@ from .task_request import ANYWHERE, NOTHING, Placement, Priority, TaskRequest
 T = TypeVar("T")
 
 _READ_AHEAD = 1000
+_LOOK_SECONDS = 0.1
 
 
 class LoopThread:
@@ -51,6 +56,11 @@ class LoopThread:
         self._thread = threading.Thread(target=self._run, args=(started,), name=name, daemon=True)
         self._thread.start()
         started.wait()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is the thread itself, as a future's callback is."""
+        return threading.current_thread() is self._thread
 
     @property
     def is_elsewhere(self) -> bool:
@@ -73,7 +83,7 @@ class LoopThread:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The coroutine's result. When the waiting thread is interrupted, the coroutine is cancelled."""
-        if threading.current_thread() is self._thread:
+        if self.is_current:
             coroutine.close()
             raise FailedPrecondition(
                 "a future's callback waits for the thread it is called by, which would never end; let another thread "
@@ -94,7 +104,7 @@ class LoopThread:
             while items := self._next(reader):
                 yield from items
         finally:
-            if threading.current_thread() is self._thread:  # an iterator that nobody holds, found by the collector
+            if self.is_current:  # an iterator that nobody holds, found by the collector
                 reader.leave()
             elif not self._closed and not self.is_elsewhere:
                 self.run(reader.close())
@@ -299,13 +309,24 @@ class Controller:
         call = call_of(function, args, kwargs, self._controller._line().submissions.new_id())
 
         sources: list[Any] = []
+        written = threading.Event()
 
         async def value() -> R:
-            sources.append(self._controller._future_of(call))
+            try:
+                sources.append(self._controller._future_of(call))
+            finally:
+                written.set()
             answer: R = await sources[0]
             return answer
 
+        arrays = any(isinstance(each, np.ndarray) for each in call.tensors.values())
+        if arrays and self._thread.is_current:
+            call = replace(call, tensors={name: copy(each) for name, each in call.tensors.items()})
         future: Any = self._thread.start(value())
+        if arrays and not self._thread.is_current:
+            # The caller may change them as soon as this returns.
+            while not written.wait(_LOOK_SECONDS) and not future.done():
+                pass
         # This future keeps alive what the controller's future keeps alive.
         future.task_id, future.sources = call.task_id, sources
         return cast("Future[R]", future)

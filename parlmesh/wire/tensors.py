@@ -9,6 +9,7 @@ import numpy as np
 
 from parlmesh.blobs import Reference, check_name
 from parlmesh.errors import InvalidInput, ResourceExhausted
+from parlmesh.limits import MOST_TENSORS
 from parlmesh.types import Array
 from parlmesh.v1 import tensor_pb2 as pb
 from parlmesh.wire.fields import field_head, take_out
@@ -40,7 +41,7 @@ class TensorLimits:
     """What a receiver accepts; anything larger is refused before it is allocated."""
 
     max_bytes: int = 64 << 20
-    max_tensors: int = 256
+    max_tensors: int = MOST_TENSORS
     max_rank: int = 8
     max_name: int = 200
 

@@ -5,13 +5,17 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from typing import Any
 
+import numpy as np
 import pytest
 
 from parlmesh.client import ClientConfig, PARLController, TaskRequest
 from parlmesh.client.sync import Controller, LoopThread
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, NotFound, Unavailable
+from parlmesh.function_tasks import FunctionTask
+from parlmesh.handlers import RunsIn
 from parlmesh.testing import free_port, serve
 from parlmesh.testing.tasks import FakeTasks, succeeded
+from parlmesh.wire.tensors import tensors_from_proto
 
 
 @pytest.fixture
@@ -164,6 +168,25 @@ def test_a_forked_process_is_told_to_open_its_own_controller(server: tuple[FakeT
         controller.close()
         controller._thread._process += 1
         assert controller.execute_parallel([TaskRequest("noop")])[0].ok
+
+
+def summed(values: Any) -> float:
+    return float(values.sum())
+
+
+def test_an_array_may_be_changed_as_soon_as_its_call_was_submitted(server: tuple[FakeTasks, str]) -> None:
+    fake, address = server
+    changed = threading.Event()
+    with Controller(address) as controller:
+        values = np.ones(4)
+        # The loop has something else to do until the array is changed, or until nobody changes it.
+        controller._thread._loop.call_soon_threadsafe(lambda: changed.wait(0.2))
+        future = controller.submit(FunctionTask(summed, "summed", RunsIn.THREAD), values)
+        values[:] = 9
+        changed.set()
+        future.result(60)
+    (spec,) = fake.specs.values()
+    assert tensors_from_proto(spec.payload.tensors)["0"].tolist() == [1.0] * 4
 
 
 def test_an_interrupted_wait_cancels_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
