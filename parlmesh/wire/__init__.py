@@ -11,11 +11,13 @@ from .trajectories import (
     trajectory_to_proto,
     trajectory_to_request,
 )
+from .trajectory_reader import TrajectoryReader
 
 __all__ = [
     "EncodedTrajectory",
     "ReceivedTrajectory",
     "TensorLimits",
+    "TrajectoryReader",
     "field_head",
     "payload_from_proto",
     "payload_to_proto",

@@ -63,16 +63,20 @@ def tensor_to_parts(field: int, name: str, array: Array, position: int) -> tuple
 
     The field begins at `position` in the whole message, and is padded so that its elements are aligned there.
     """
-    array = _wire_form(name, array)
-    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    head = _head(field, name, array.dtype, array.shape, flat.nbytes, 0)
-    if missing := -(position + len(head)) % _ALIGNMENT:
-        head = _head(field, name, array.dtype, array.shape, flat.nbytes, missing)
-    return head, flat.data
+    if array.dtype not in _CODES or not array.flags.c_contiguous:
+        array = np.ascontiguousarray(_wire_form(name, array))
+    head = _padded_head(field, name, array.dtype, array.shape, array.nbytes, position % _ALIGNMENT)
+    return head, array.reshape(-1).view(np.uint8).data
 
 
 # The columns of a run have the same names, types and shapes from trajectory to trajectory.
 @lru_cache(maxsize=1024)
+def _padded_head(field: int, name: str, dtype: np.dtype, shape: tuple[int, ...], size: int, phase: int) -> bytes:
+    head = _head(field, name, dtype, shape, size, 0)
+    missing = -(phase + len(head)) % _ALIGNMENT
+    return _head(field, name, dtype, shape, size, missing) if missing else head
+
+
 def _head(field: int, name: str, dtype: np.dtype, shape: tuple[int, ...], size: int, padding: int) -> bytes:
     head = pb.Tensor(name=name, dtype=_code(dtype), shape=shape).SerializeToString()
     if padding:

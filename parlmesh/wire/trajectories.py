@@ -1,13 +1,13 @@
 """Trajectories, to and from protobuf. The learner decides whether the columns fit a run."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from parlmesh.errors import InvalidInput, ResourceExhausted
-from parlmesh.types import Episode, EpisodeColumns, Fragment, Trajectory
+from parlmesh.types import Array, Episode, EpisodeColumns, Fragment, Trajectory
 from parlmesh.v1 import experience_service_pb2 as pb
 
 from .fields import field_head, take_out
@@ -24,10 +24,10 @@ from .tensors import (
 _MAX_EPISODES = 100_000
 _MAX_INCARNATION = (1 << 63) - 1
 _LONGEST_SECONDS = 1e7
-_TRAJECTORY = pb.UploadTrajectoriesRequest.DESCRIPTOR.fields_by_name["trajectory"].number
+TRAJECTORY = pb.UploadTrajectoriesRequest.DESCRIPTOR.fields_by_name["trajectory"].number
 # A sender that encodes by hand can also read receipts that come together.
-_TOGETHER = pb.UploadTrajectoriesRequest(receipts_together=True).SerializeToString()
-_COLUMNS = pb.Trajectory.DESCRIPTOR.fields_by_name["columns"].number
+TOGETHER = pb.UploadTrajectoriesRequest(receipts_together=True).SerializeToString()
+COLUMNS = pb.Trajectory.DESCRIPTOR.fields_by_name["columns"].number
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +45,18 @@ class ReceivedTrajectory:
     message: pb.Trajectory
     columns: list[memoryview]
     receipts_together: bool
+    arrays: Mapping[str, Array] | None = None
+    """The columns instead, if they were checked before."""
 
 
 def trajectory_from_request(request: bytes) -> ReceivedTrajectory:
     """The inverse of `trajectory_to_request`, for any client's bytes; raises InvalidInput if they are no message."""
-    rest, found = take_out(request, _TRAJECTORY)
+    rest, found = take_out(request, TRAJECTORY)
     # Protobuf merges repeats of this field. Nobody sends any, so that case is left to protobuf.
     whole = (
         found[0] if len(found) == 1 else pb.UploadTrajectoriesRequest.FromString(request).trajectory.SerializeToString()
     )
-    head, columns = take_out(whole, _COLUMNS)
+    head, columns = take_out(whole, COLUMNS)
     together = pb.UploadTrajectoriesRequest.FromString(rest).receipts_together
     return ReceivedTrajectory(pb.Trajectory.FromString(head), columns, together)
 
@@ -105,14 +107,14 @@ def trajectory_to_request(trajectory: Trajectory) -> EncodedTrajectory:
     head = message.SerializeToString()
     columns = trajectory.fragment.columns
     # If the length takes another number of bytes in the end, only the alignment is lost.
-    begin = len(field_head(_TRAJECTORY, len(head) + sum(column.nbytes for column in columns.values())))
+    begin = len(field_head(TRAJECTORY, len(head) + sum(column.nbytes for column in columns.values())))
     parts: list[bytes | memoryview] = [head]
     length = len(head)
     for name, column in columns.items():
-        tensor = tensor_to_parts(_COLUMNS, name, column, begin + length)
+        tensor = tensor_to_parts(COLUMNS, name, column, begin + length)
         parts += tensor
-        length += sum(map(len, tensor))
-    request = b"".join([field_head(_TRAJECTORY, length), *parts, _TOGETHER])
+        length += len(tensor[0]) + len(tensor[1])
+    request = b"".join([field_head(TRAJECTORY, length), *parts, TOGETHER])
     return EncodedTrajectory(trajectory.sequence, request)
 
 
@@ -121,8 +123,10 @@ def trajectory_from_proto(
     limits: TensorLimits = DEFAULT_LIMITS,
     node_id: str = "",
     columns: Sequence[memoryview] = (),
+    arrays: Mapping[str, Array] | None = None,
 ) -> Trajectory:
-    """Columns are read-only views of the message, or of `columns`. `node_id` is the sender's node, if proven."""
+    """Columns are read-only views of the message, or of `columns`, or checked `arrays`. `node_id` is the sender's node,
+    if proven."""
     if not message.actor_id:
         raise InvalidInput("trajectory has no actor_id", reason="TRAJECTORY_ORIGIN")
     if message.sequence == 0:
@@ -134,6 +138,8 @@ def trajectory_from_proto(
         if not 0.0 <= seconds <= _LONGEST_SECONDS:
             text = f"trajectory {name}_seconds must lie in 0..{_LONGEST_SECONDS:g}, got {seconds}"
             raise InvalidInput(text, reason="TIMING")
+    if arrays is None:
+        arrays = tensors_from_bytes(columns, limits) if columns else tensors_from_proto(message.columns, limits)
     return Trajectory(
         run_id=message.run_id,
         actor_id=message.actor_id,
@@ -147,7 +153,7 @@ def trajectory_from_proto(
         run_uid=message.run_uid,
         node_id=node_id,
         fragment=Fragment(
-            columns=tensors_from_bytes(columns, limits) if columns else tensors_from_proto(message.columns, limits),
+            columns=arrays,
             episodes=_episodes(message, limits),
         ),
     )
