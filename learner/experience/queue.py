@@ -116,7 +116,7 @@ class ExperienceQueue:
         self._origins.check(trajectory)
         if self.asked is not None:
             self.asked.check(trajectory)
-        self._schema.check(dict(trajectory.fragment.columns))
+        self._schema.check(trajectory.fragment.columns)
         check_episodes(trajectory.fragment)
 
     def _check_version(self, version: int, newest: int) -> None:

@@ -1,6 +1,7 @@
 """What a trajectory of a run must look like. Every refusal names the column, the value and what is allowed."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,13 +82,14 @@ class TrajectorySchema:
         self._limits = {REWARD: bounds.reward, OBSERVATION: bounds.observation, LOG_PROB: log_prob}
         if bounded_actions:
             self._limits[ACTION] = 1.0
+        self._dtypes = {name: np.dtype(dtype) for name, (dtype, _) in self._columns.items()}
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all columns."""
         return sum(np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in self._columns.values())
 
-    def check(self, columns: dict[str, Array]) -> None:
+    def check(self, columns: Mapping[str, Array]) -> None:
         """Raises InvalidInput, which names the first column that does not fit."""
         for name in columns:
             if name not in self._columns:
@@ -97,7 +99,7 @@ class TrajectorySchema:
             if name not in columns:
                 raise InvalidInput(f"column {name} is missing", reason="COLUMN", tensor=name)
             column = columns[name]
-            if column.dtype != np.dtype(dtype):
+            if column.dtype != self._dtypes[name]:
                 raise InvalidInput(f"column {name} must be {dtype}, got {column.dtype}", reason="DTYPE", tensor=name)
             if column.shape != shape:
                 message = f"column {name} must have shape {list(shape)}, got {list(column.shape)}"
@@ -120,7 +122,7 @@ class TrajectorySchema:
             message = f"column {name} must lie within ±{limit:g}{setting}, got {least:g}..{most:g}"
             raise InvalidInput(message, reason="OUT_OF_BOUNDS", tensor=name)
 
-    def _check_ranges(self, columns: dict[str, Array]) -> None:
+    def _check_ranges(self, columns: Mapping[str, Array]) -> None:
         if self._spec.action.kind != "continuous":
             sizes = self._spec.action.sizes
             choices = columns[ACTION].reshape(-1, len(sizes))
@@ -132,18 +134,21 @@ class TrajectorySchema:
             _check_within(TARGET_ACTION, columns[TARGET_ACTION], self._spec.action.outputs)
             _check_targets(columns)
         # A density may exceed 1; a probability may not.
-        if self._spec.action.kind != "continuous" and columns[LOG_PROB].max() > 1e-3:
-            message = f"column {LOG_PROB} must be <= 0, got {columns[LOG_PROB].max():g}"
+        if self._spec.action.kind != "continuous" and (most := columns[LOG_PROB].max()) > 1e-3:
+            message = f"column {LOG_PROB} must be <= 0, got {most:g}"
             raise InvalidInput(message, reason="RANGE", tensor=LOG_PROB)
 
 
 def _check_within(name: str, values: Array, size: int) -> None:
+    # One pass instead of two: without its sign, a negative number is larger than any size.
+    if values.dtype == np.int64 and values.view(np.uint64).max() < size:
+        return
     if values.min() < 0 or values.max() >= size:
         message = f"column {name} must lie in 0..{size - 1}, got {values.min()}..{values.max()}"
         raise InvalidInput(message, reason="RANGE", tensor=name)
 
 
-def _check_targets(columns: dict[str, Array]) -> None:
+def _check_targets(columns: Mapping[str, Array]) -> None:
     chances = columns[TARGET_CHANCE]
     sums = chances.sum(axis=-1)
     if chances.min() < 0.0 or np.abs(sums - 1.0).max() > 1e-3:
