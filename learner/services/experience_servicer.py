@@ -1,6 +1,7 @@
 """ExperienceService over gRPC: decode, call, encode."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from parlmesh.rpc.server import metered, opens_by_itself
 from parlmesh.security import Role
 from parlmesh.v1 import experience_service_pb2 as pb
 from parlmesh.v1.experience_service_pb2_grpc import ExperienceServiceServicer
-from parlmesh.wire import ReceivedTrajectory, TensorLimits, trajectory_from_proto, trajectory_from_request
+from parlmesh.wire import ReceivedTrajectory, TensorLimits, TrajectoryReader
 
 from ..runs.runs import Runs
 from ..runs.training_loop import TrainingRun
@@ -21,6 +22,12 @@ from .server_stop import unless
 
 # Receipts that may wait to be written before reading pauses.
 _WAITING_RECEIPTS = 64
+# Good receipts that are written as one, and the longest that the first of them waits for the others.
+_MOST_JOINED = 3
+_JOIN_SECONDS = 0.005
+# Receipts until one more is joined; twice as many after some that waited in vain.
+_LEAST_PATIENCE, _MOST_PATIENCE = 16, 256
+_OFTEN = 2
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -62,22 +69,25 @@ class ExperienceServicer(ExperienceServiceServicer):
         return end
 
     async def _take(self, requests: AsyncIterator[bytes], receipts: "Receipts", node_id: str) -> None:
+        reader = TrajectoryReader(self._limits)
         async for encoded in requests:
-            request = trajectory_from_request(encoded)
+            request = reader.request(encoded)
             run = self._runs.training(request.message.run_id)
             receipt = pb.UploadTrajectoriesResponse(sequence=request.message.sequence, status=status_pb2.Status())
             try:
-                self._admit(run, request, node_id)
+                self._admit(run, reader, request, node_id)
             except FleetError as error:
                 receipt.status.CopyFrom(status_from_error(error))
             if run is not None:
                 receipt.policy_version, receipt.credits = run.progress.version, run.queue.room
             await receipts.put(receipt, together=request.receipts_together)
 
-    def _admit(self, run: TrainingRun | None, request: ReceivedTrajectory, node_id: str) -> None:
+    def _admit(
+        self, run: TrainingRun | None, reader: TrajectoryReader, request: ReceivedTrajectory, node_id: str
+    ) -> None:
         message = request.message
         try:
-            trajectory = trajectory_from_proto(message, self._limits, node_id, request.columns)
+            trajectory = reader.trajectory(request, node_id)
         except FleetError as error:
             self._runs.refuse(run, error, node_id or message.actor_id)
             raise
@@ -87,34 +97,74 @@ class ExperienceServicer(ExperienceServiceServicer):
 
 
 class Receipts:
-    """Receipts between reading and writing: in order, bounded, and good ones joined if the sender supports that."""
+    """Receipts between reading and writing: in order, bounded, and good ones joined if the sender supports that.
+
+    A sender with many trajectories under way gets a few receipts as one, because each costs both sides as much as a
+    small trajectory. How many it has under way shows when a receipt waits for the next in vain: that is tried seldom,
+    and not again soon.
+    """
 
     def __init__(self) -> None:
-        self._waiting: asyncio.Queue[tuple[pb.UploadTrajectoriesResponse, bool] | None] = asyncio.Queue(
-            _WAITING_RECEIPTS
-        )
+        self._waiting: deque[tuple[pb.UploadTrajectoriesResponse, bool]] = deque()
+        self._due, self._room = asyncio.Event(), asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._ended = False
+        self._joined, self._in_vain = 1, 0
+        self._until_more = self._patience = _LEAST_PATIENCE
 
     async def put(self, receipt: pb.UploadTrajectoriesResponse, *, together: bool) -> None:
         """Adds a receipt; waits while too many are unwritten."""
-        await self._waiting.put((receipt, together))
+        while len(self._waiting) >= _WAITING_RECEIPTS:
+            self._room.clear()
+            await self._room.wait()
+        self._waiting.append((receipt, together))
+        if not together or receipt.status.code:
+            self._due.set()
+        elif len(self._waiting) >= self._joined:
+            self._in_vain = 0
+            self._due.set()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_JOIN_SECONDS, self._waited_in_vain)
 
     async def end(self) -> None:
         """Marks the end: no more receipts will come."""
-        await self._waiting.put(None)
+        self._ended = True
+        self._due.set()
 
     async def __aiter__(self) -> AsyncIterator[pb.UploadTrajectoriesResponse]:
-        held: pb.UploadTrajectoriesResponse | None = None
-        while (item := await self._waiting.get()) is not None:
-            receipt, together = item
-            if held is not None:
-                if together and not held.status.code:
-                    receipt.also_accepted.extend((*held.also_accepted, held.sequence))
-                else:
-                    yield held
-            held = receipt
-            # Everything there goes together; nothing waits for more.
-            if not together or self._waiting.empty():
-                yield held
-                held = None
-        if held is not None:
-            yield held
+        while not self._ended or self._waiting:
+            await self._due.wait()
+            self._due.clear()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            for receipt in self._take():
+                yield receipt
+
+    def _take(self) -> list[pb.UploadTrajectoriesResponse]:
+        """All that are there."""
+        taken: list[pb.UploadTrajectoriesResponse] = []
+        joins = False
+        for receipt, together in self._waiting:
+            if joins and together:
+                held = taken.pop()
+                receipt.also_accepted.extend((*held.also_accepted, held.sequence))
+            taken.append(receipt)
+            joins = together and not receipt.status.code
+        self._until_more -= len(self._waiting)
+        if self._until_more <= 0:
+            if self._joined > 1:
+                self._patience = _LEAST_PATIENCE
+            self._until_more, self._joined = self._patience, min(_MOST_JOINED, self._joined + 1)
+        self._waiting.clear()
+        self._room.set()
+        return taken
+
+    def _waited_in_vain(self) -> None:
+        self._timer = None
+        self._in_vain += 1
+        # Once may be a pause of either process.
+        if self._in_vain == _OFTEN:
+            self._in_vain, self._joined = 0, max(1, len(self._waiting) - 1)
+            self._until_more = self._patience = min(_MOST_PATIENCE, 2 * self._patience)
+        self._due.set()

@@ -55,3 +55,58 @@ async def test_reading_stops_while_receipts_cannot_be_written():
         await asyncio.sleep(0)
     assert put == 64
     reading.cancel()
+
+
+class Writer:
+    """Reads receipts as the stream's writer does."""
+
+    def __init__(self, receipts):
+        self.written = []
+        self.more = asyncio.Event()
+        self.receipts = receipts
+
+    async def run(self):
+        async for found in self.receipts:
+            self.written.append([*found.also_accepted, found.sequence])
+            self.more.set()
+
+    async def until(self, sequence):
+        async with asyncio.timeout(60):
+            while not self.written or self.written[-1][-1] != sequence:
+                self.more.clear()
+                await self.more.wait()
+
+
+async def test_a_sender_with_many_under_way_gets_few_receipts():
+    receipts = Receipts()
+    writer = Writer(receipts)
+    async with asyncio.TaskGroup() as group:
+        writing = group.create_task(writer.run())
+        for sequence in range(1, 200):
+            await receipts.put(receipt(sequence), together=True)
+            # Each comes after the last was written, if it was to be written alone.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        await receipts.end()
+        await writing
+    assert [sequence for each in writer.written for sequence in each] == list(range(1, 200))
+    assert max(map(len, writer.written)) == 3
+    assert len(writer.written) < 110
+
+
+async def test_a_sender_that_waits_for_each_receipt_gets_nearly_all_at_once():
+    receipts = Receipts()
+    writer = Writer(receipts)
+    loop = asyncio.get_running_loop()
+    timers, call_later = [], loop.call_later
+    loop.call_later = lambda *given: timers.append(given) or call_later(*given)
+    async with asyncio.TaskGroup() as group:
+        writing = group.create_task(writer.run())
+        for sequence in range(1, 500):
+            await receipts.put(receipt(sequence), together=True)
+            await writer.until(sequence)
+        await receipts.end()
+        await writing
+    del loop.call_later
+    assert writer.written == [[sequence] for sequence in range(1, 500)]
+    assert 2 <= len(timers) <= 12
