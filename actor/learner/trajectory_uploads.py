@@ -76,6 +76,7 @@ class Uploads:
         self._open_stream = open_stream
         self._limits = limits
         self._metrics = metrics
+        self._accepted = metrics.uploads.labels(ACCEPTED)
         self._sequences = itertools.count(1)
         self._room = asyncio.Semaphore(limits.uploads_in_flight)
         self._pending: dict[int, _Pending] = {}
@@ -119,7 +120,10 @@ class Uploads:
 
     async def upload(self, trajectory: EncodedTrajectory) -> Receipt:
         """Sends it, also over a new stream, until a receipt comes; raises DeadlineExceeded if none comes in time."""
-        size, limit = len(trajectory.request), await self._limit(len(trajectory.request))
+        size = len(trajectory.request)
+        limit = min(self._limits.message_bytes, self._learner_bytes)
+        if size > min(limit, UNTOLD_MESSAGE_BYTES):
+            limit = await self._limit(size)
         if size > limit:
             self._metrics.uploads.labels("TOO_LARGE").inc()
             own = limit == self._limits.message_bytes
@@ -130,15 +134,26 @@ class Uploads:
                 reason="TOO_LARGE",
             )
         try:
-            async with asyncio.timeout(self._limits.upload_seconds), self._room:
-                receipt = await self._receipt(trajectory)
+            deadline = self._loop.time() + self._limits.upload_seconds
+            if self._room.locked():
+                async with asyncio.timeout_at(deadline):
+                    await self._room.acquire()
+            else:
+                await self._room.acquire()
+            try:
+                receipt = await self._receipt(trajectory, deadline)
+            finally:
+                self._room.release()
         except TimeoutError:
             self._metrics.uploads.labels("DEADLINE_EXCEEDED").inc()
             seconds = self._limits.upload_seconds
             text = f"no receipt for trajectory {trajectory.sequence} within {seconds:g} seconds: {self._last_error}"
             raise DeadlineExceeded(text) from None
-        self._metrics.uploads.labels(ACCEPTED if receipt.error is None else receipt.error.reason).inc()
-        if receipt.error is not None and receipt.error.reason == OLD_INCARNATION:
+        if receipt.error is None:
+            self._accepted.inc()
+            return receipt
+        self._metrics.uploads.labels(receipt.error.reason).inc()
+        if receipt.error.reason == OLD_INCARNATION:
             self._on_outlived(int(receipt.error.metadata.get("newest_incarnation", -1)))
         return receipt
 
@@ -151,16 +166,19 @@ class Uploads:
                     await self._told.wait()
         return min(self._limits.message_bytes, self._learner_bytes)
 
-    async def _receipt(self, trajectory: EncodedTrajectory) -> Receipt:
+    async def _receipt(self, trajectory: EncodedTrajectory, deadline: float) -> Receipt:
         if self._closed:
             raise _leaving()
-        pending = _Pending(trajectory.request, asyncio.get_running_loop().create_future())
+        pending = _Pending(trajectory.request, self._loop.create_future())
         self._pending[trajectory.sequence] = pending
         self._unsent.append(trajectory.sequence)
         self._wake.set()
+        # Cheaper than a timeout around it, and every trajectory has one.
+        timer = self._loop.call_at(deadline, _give_up, pending.receipt)
         try:
             return await pending.receipt
         finally:
+            timer.cancel()
             del self._pending[trajectory.sequence]
 
     async def _run(self) -> None:
@@ -239,6 +257,11 @@ class Uploads:
         pending = self._pending.get(sequence)
         if pending is not None and not pending.receipt.done():
             pending.receipt.set_result(receipt)
+
+
+def _give_up(receipt: "asyncio.Future[Receipt]") -> None:
+    if not receipt.done():
+        receipt.set_exception(TimeoutError())
 
 
 def _leaving() -> Unavailable:
