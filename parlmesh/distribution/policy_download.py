@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import io
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -71,7 +72,8 @@ class Arriving:
     def __init__(self, limit_bytes: int, base: Base | None = None) -> None:
         self._limit = limit_bytes
         self._base = base
-        self._chunks: list[memoryview] = []
+        # Gives its bytes away without another copy, and lets go of each chunk's memory.
+        self._chunks = io.BytesIO()
         self._received = 0
         self._digest = hashlib.sha256()
         self.header: PolicyHeader | None = None
@@ -114,7 +116,7 @@ class Arriving:
                 raise _corrupt(self.header, f"more than the announced {self._announced} bytes arrived")
             # Hashed while the next chunk is on its way.
             self._digest.update(chunk)
-            self._chunks.append(chunk)
+            self._chunks.write(chunk)
 
     async def policy(self) -> FetchedPolicy:
         """The complete policy; raises Unavailable with reason CORRUPT if it arrived damaged."""
@@ -122,7 +124,7 @@ class Arriving:
         assert header is not None
         if not self.whole:
             raise _corrupt(header, f"only {self._received} of {self._announced} bytes arrived")
-        encoding, blob = ENCODINGS[header.encoding], b"".join(self._chunks)
+        encoding, blob = ENCODINGS[header.encoding], self._chunks.getvalue()
         if encoding == "safetensors":
             if self._digest.digest() != header.digest:
                 raise _corrupt(header, "its digest does not match")
