@@ -16,6 +16,8 @@ PHASES = Phases(
         "recorder.finish": "checkpoint",
         # the event loop
         "gate.parse": "decode",
+        "trajectory_reader.request": "decode",
+        "trajectory_reader.trajectory": "decode",
         "trajectories.trajectory_from_request": "decode",
         "trajectories.trajectory_from_proto": "decode",
         "queue._check": "check",
