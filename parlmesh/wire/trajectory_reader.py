@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -100,7 +101,7 @@ def _received(request: bytes, begin: int, start: int, layout: _Layout, *, togeth
 
 def _layout_of(views: Sequence[memoryview], arrays: Mapping[str, Array]) -> _Layout | None:
     """The layout of columns that passed the checks; None if the message was not written as we write it."""
-    message = views[0].obj
+    message: Any = views[0].obj
     base, first = _address(message), _address(views[0])
     begin = first - base - len(field_head(COLUMNS, len(views[0])))
     data = memoryview(message)
