@@ -11,6 +11,7 @@ from parlmesh.policies.numpy_networks import parameter_count
 from parlmesh.types import Array
 
 from ..subnormals import flushed_subnormals
+from . import products
 
 
 class Perceptron:
@@ -21,7 +22,7 @@ class Perceptron:
     """
 
     def __init__(self, sizes: Sequence[int], activation: str, parameters: Tensor, gradient: Tensor) -> None:
-        self._tanh = activation == "tanh"
+        self._activation = activation
         self.layers: list[tuple[Tensor, Tensor]] = []
         self._gradients: list[tuple[Tensor, Tensor]] = []
         self._inputs: list[Tensor] = []
@@ -39,8 +40,7 @@ class Perceptron:
         for layer, (weight, bias) in enumerate(self.layers[:-1]):
             self._inputs.append(hidden)
             room = self._room("hidden", layer, len(features))
-            hidden = torch.addmm(bias, hidden, weight, out=room)
-            hidden = hidden.tanh_() if self._tanh else hidden.relu_()
+            hidden = products.layer(hidden, weight, bias, self._activation, room)
         self._inputs.append(hidden)
         weight, bias = self.layers[-1]
         return torch.addmm(bias, hidden, weight)
@@ -51,7 +51,9 @@ class Perceptron:
         for layer in range(len(self.layers) - 1, -1, -1):
             inputs = self._inputs[layer][:count]
             weight_gradient, bias_gradient = self._gradients[layer]
-            torch.mm(inputs.t(), flow, out=weight_gradient)
+            found = products.product(inputs.t(), flow, weight_gradient)
+            if found is not weight_gradient:
+                weight_gradient.copy_(found)
             torch.sum(flow, dim=0, out=bias_gradient)
             if layer:
                 flow = self._through(layer, flow, inputs)
@@ -72,8 +74,8 @@ class Perceptron:
     def _through(self, layer: int, flow: Tensor, activated: Tensor) -> Tensor:
         """Backwards through a layer's weights and the activation before it."""
         room = self._room("flow", layer - 1, len(flow))
-        flow = torch.mm(flow, self.layers[layer][0].t(), out=room)
-        if self._tanh:
+        flow = products.product(flow, self.layers[layer][0].t(), room)
+        if self._activation == "tanh":
             return flow.mul_(1.0 - activated * activated)
         # Multiplying by the comparison would convert it to floats first, which takes ten times as long.
         torch.ops.aten.threshold_backward.grad_input(flow, activated, 0.0, grad_input=flow)
