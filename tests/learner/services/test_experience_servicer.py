@@ -94,12 +94,17 @@ async def test_a_sender_with_many_under_way_gets_few_receipts():
     assert len(writer.written) < 110
 
 
-async def test_a_sender_that_waits_for_each_receipt_gets_nearly_all_at_once():
+async def test_a_sender_that_waits_for_each_receipt_gets_nearly_all_at_once(monkeypatch):
     receipts = Receipts()
     writer = Writer(receipts)
     loop = asyncio.get_running_loop()
     timers, call_later = [], loop.call_later
-    loop.call_later = lambda *given: timers.append(given) or call_later(*given)
+
+    def counted(*given):
+        timers.append(given)
+        return call_later(*given)
+
+    monkeypatch.setattr(loop, "call_later", counted)
     async with asyncio.TaskGroup() as group:
         writing = group.create_task(writer.run())
         for sequence in range(1, 500):
@@ -107,6 +112,6 @@ async def test_a_sender_that_waits_for_each_receipt_gets_nearly_all_at_once():
             await writer.until(sequence)
         await receipts.end()
         await writing
-    del loop.call_later
+    monkeypatch.undo()
     assert writer.written == [[sequence] for sequence in range(1, 500)]
     assert 2 <= len(timers) <= 12

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from google.protobuf.message import DecodeError
@@ -16,7 +18,7 @@ from parlmesh.wire import (
     trajectory_to_request,
 )
 
-IDENTITY = {"run_id": "run", "actor_id": "a", "incarnation": 3, "policy_version": 2}
+IDENTITY: dict[str, Any] = {"run_id": "run", "actor_id": "a", "incarnation": 3, "policy_version": 2}
 
 
 def columns(value):
