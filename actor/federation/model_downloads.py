@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from parlmesh.digests import fast_hasher
 from parlmesh.errors import FleetError, ResourceExhausted
 from parlmesh.federation.model_file import ModelFile, read_model
-from parlmesh.federation.update_digests import fast_hasher
 from parlmesh.telemetry import get_logger
 from parlmesh.v1 import federation_service_pb2 as pb
 from parlmesh.wire.chunks import MODEL_DATA, chunk_from_wire

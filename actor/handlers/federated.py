@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from parlmesh.digests import fast_digest
 from parlmesh.errors import FailedPrecondition
 from parlmesh.exception_text import cut, sentence_at
 from parlmesh.federation.compression import INT8, NONE, TOP_K, ErrorFeedback
@@ -14,7 +15,6 @@ from parlmesh.federation.learning_task import LearningTask, Part
 from parlmesh.federation.model_file import ModelFile
 from parlmesh.federation.privacy import clip, noise_stream, part_deviation
 from parlmesh.federation.secure.fixed_point import LARGEST_WEIGHT, MOST_NODES, FixedPoint
-from parlmesh.federation.update_digests import fast_digest
 from parlmesh.handlers import Cancelled, Context, Result, RunsIn, Tail
 from parlmesh.types import Array
 from parlmesh.v1 import federation_service_pb2 as pb

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
+from parlmesh.digests import fast_hasher
 from parlmesh.durable_files import sync_folder
 from parlmesh.errors import FailedPrecondition, NotFound
 from parlmesh.federation.model_file import model_header, other_tensors
 from parlmesh.federation.schema import ModelSchema
-from parlmesh.federation.update_digests import fast_hasher
 from parlmesh.types import Array
 from parlmesh.wire.chunks import MODEL_DATA, chunk_to_wire
 

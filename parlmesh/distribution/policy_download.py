@@ -1,4 +1,8 @@
-"""Downloads a policy in chunks, and checks its size and digest before use."""
+"""Downloads a policy in chunks, and checks its size and digest before use.
+
+The server that announces a version is believed about its digest, so its quick checksum proves as much as the digest.
+Bytes from any other server, such as a relay, must have the digest that was announced.
+"""
 
 import asyncio
 import hashlib
@@ -10,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from parlmesh.digests import Hasher, fast_hasher
 from parlmesh.errors import FailedPrecondition, InvalidInput, ResourceExhausted, Unavailable
 from parlmesh.policies.policy_compression import Encoding, decode
 from parlmesh.v1.policy_service_pb2 import (
@@ -69,13 +74,14 @@ def policy_stub(channel: grpc.aio.Channel) -> "PolicyServiceAsyncStub":
 class Arriving:
     """A policy that arrives in chunks, checked on the way."""
 
-    def __init__(self, limit_bytes: int, base: Base | None = None) -> None:
+    def __init__(self, limit_bytes: int, base: Base | None = None, *, announced_elsewhere: bool = False) -> None:
         self._limit = limit_bytes
         self._base = base
+        self._announced_elsewhere = announced_elsewhere
         # Gives its bytes away without another copy, and lets go of each chunk's memory.
         self._chunks = io.BytesIO()
         self._received = 0
-        self._digest = hashlib.sha256()
+        self._hasher: Hasher = hashlib.sha256()
         self.header: PolicyHeader | None = None
         self.not_modified = False
 
@@ -108,6 +114,7 @@ class Arriving:
                 response = GetPolicyResponse.FromString(rest)
                 self.header, self.not_modified = response.header, response.not_modified
                 _check_header(self.header, self._limit, sent=not self.not_modified)
+                self._hasher = self._new_hasher()
         except (InvalidInput, DecodeError) as error:
             raise Unavailable(f"a response cannot be read: {error}", reason=CORRUPT) from error
         for chunk in data:
@@ -115,7 +122,7 @@ class Arriving:
             if self._received > self._announced:
                 raise _corrupt(self.header, f"more than the announced {self._announced} bytes arrived")
             # Hashed while the next chunk is on its way.
-            self._digest.update(chunk)
+            self._hasher.update(chunk)
             self._chunks.write(chunk)
 
     async def policy(self) -> FetchedPolicy:
@@ -126,14 +133,13 @@ class Arriving:
             raise _corrupt(header, f"only {self._received} of {self._announced} bytes arrived")
         encoding, blob = ENCODINGS[header.encoding], self._chunks.getvalue()
         if encoding == "safetensors":
-            if self._digest.digest() != header.digest:
-                raise _corrupt(header, "its digest does not match")
+            self._check(self._hasher)
             return FetchedPolicy(header.version, header.digest, blob, self._received, run_uid=header.run_uid)
         started = time.perf_counter()
         if self._received <= _DECODE_INLINE_BYTES:
-            blob = _decoded(encoding, blob, header, self._base)
+            blob = self._decoded(encoding, blob)
         else:
-            blob = await asyncio.to_thread(_decoded, encoding, blob, header, self._base)
+            blob = await asyncio.to_thread(self._decoded, encoding, blob)
         source = header.source_digest or header.digest
         seconds = time.perf_counter() - started
         return FetchedPolicy(header.version, source, blob, self._received, seconds, header.run_uid)
@@ -143,6 +149,35 @@ class Arriving:
         assert self.header is not None
         # A learner that does not encode may leave encoded_bytes unset.
         return self.header.encoded_bytes or self.header.size_bytes
+
+    def _decoded(self, encoding: Encoding, data: bytes) -> bytes:
+        header, base = self.header, self._base
+        assert header is not None
+        if encoding == "delta" and (base is None or base.version != header.base_version):
+            have = "none" if base is None else str(base.version)
+            raise _corrupt(header, f"it is a delta to version {header.base_version}, but the version here is {have}")
+        try:
+            blob = decode(encoding, data, header.size_bytes, b"" if base is None else base.data)
+        except InvalidInput as error:
+            raise _corrupt(header, error.message) from error
+        hasher = self._new_hasher()
+        hasher.update(memoryview(blob))
+        self._check(hasher)
+        return blob
+
+    @property
+    def _quick(self) -> bool:
+        """Whether the checksum is enough."""
+        return self.header is not None and bool(self.header.checksum) and not self._announced_elsewhere
+
+    def _new_hasher(self) -> Hasher:
+        return fast_hasher() if self._quick else hashlib.sha256()
+
+    def _check(self, hasher: Hasher) -> None:
+        header = self.header
+        assert header is not None
+        if hasher.digest() != (header.checksum if self._quick else header.digest):
+            raise _corrupt(header, f"its {'checksum' if self._quick else 'digest'} does not match")
 
 
 async def fetch_policy(
@@ -156,7 +191,7 @@ async def fetch_policy(
 ) -> FetchedPolicy | None:
     """The policy, or None if the caller already has it. Raises Unavailable with reason CORRUPT if it arrives damaged or
     does not have the requested digest. `stall_seconds`: the longest wait for the next chunk."""
-    arriving = Arriving(limit_bytes, base)
+    arriving = Arriving(limit_bytes, base, announced_elsewhere=bool(request.digest))
     call: Any = stub.GetPolicy(request, timeout=timeout_seconds)
     try:
         while True:
@@ -198,19 +233,6 @@ async def announced(
     if arriving.header is None or not arriving.not_modified:
         raise Unavailable(f"the learner did not describe version {request.version} of run {request.run_id!r}")
     return arriving.header
-
-
-def _decoded(encoding: Encoding, data: bytes, header: PolicyHeader, base: Base | None) -> bytes:
-    if encoding == "delta" and (base is None or base.version != header.base_version):
-        have = "none" if base is None else str(base.version)
-        raise _corrupt(header, f"it is a delta to version {header.base_version}, but the version here is {have}")
-    try:
-        blob = decode(encoding, data, header.size_bytes, b"" if base is None else base.data)
-    except InvalidInput as error:
-        raise _corrupt(header, error.message) from error
-    if hashlib.sha256(blob).digest() != header.digest:
-        raise _corrupt(header, "its digest does not match")
-    return blob
 
 
 def _check_header(header: PolicyHeader, limit_bytes: int, *, sent: bool) -> None:

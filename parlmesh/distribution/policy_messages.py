@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from parlmesh.digests import fast_digest
 from parlmesh.policies.policy_compression import LOSSY, Encoding, decode, encode
 from parlmesh.types import PolicyBlob
 from parlmesh.v1 import policy_service_pb2 as pb
@@ -94,7 +95,7 @@ class PolicyEncodings:
 
     def _encoded(self, published: Published, encoding: Encoding, base: Published | None) -> EncodedPolicy:
         started, blob = self._clock(), published.blob
-        data = blob.data
+        data = arrives = blob.data
         if encoding != "safetensors":
             data = encode(encoding, data, b"" if base is None else base.blob.data)
         header = policy_header(published)
@@ -106,6 +107,7 @@ class PolicyEncodings:
             arrives = decode(encoding, data, len(blob.data))
             header.source_digest = blob.digest
             header.digest, header.size_bytes = hashlib.sha256(arrives).digest(), len(arrives)
+        header.checksum = fast_digest(arrives)
         self._metrics.encode_seconds.labels(encoding).observe(self._clock() - started)
         self._metrics.encoding_ratio.labels(encoding).set(len(blob.data) / max(1, len(data)))
         return EncodedPolicy(encoding, header, data)

@@ -25,25 +25,25 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n parlmesh/v1/policy_service.proto\x12\x0bparlmesh.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x89\x02\n\x0cPolicyHeader\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x04 \x01(\x04\x12-\n\x08\x65ncoding\x18\x05 \x01(\x0e\x32\x1b.parlmesh.v1.PolicyEncoding\x12\x30\n\x0cpublish_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rencoded_bytes\x18\x07 \x01(\x04\x12\x14\n\x0c\x62\x61se_version\x18\x08 \x01(\x04\x12\x15\n\rsource_digest\x18\t \x01(\x0c\x12\x0f\n\x07run_uid\x18\n \x01(\t\"\x99\x01\n\x10GetPolicyRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x14\n\x0chave_version\x18\x02 \x01(\x04\x12-\n\x08\x65ncoding\x18\x03 \x01(\x0e\x32\x1b.parlmesh.v1.PolicyEncoding\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12\x0f\n\x07run_uid\x18\x05 \x01(\t\x12\x0e\n\x06\x64igest\x18\x06 \x01(\x0c\"b\n\x11GetPolicyResponse\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.parlmesh.v1.PolicyHeader\x12\x14\n\x0cnot_modified\x18\x02 \x01(\x08\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\x8f\x01\n\x12WatchPolicyRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x13\n\x0bwith_policy\x18\x02 \x01(\x08\x12\x14\n\x0chave_version\x18\x03 \x01(\x04\x12-\n\x08\x65ncoding\x18\x04 \x01(\x0e\x32\x1b.parlmesh.v1.PolicyEncoding\x12\x0f\n\x07run_uid\x18\x05 \x01(\t\"N\n\x13WatchPolicyResponse\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.parlmesh.v1.PolicyHeader\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c*\xa5\x01\n\x0ePolicyEncoding\x12\x1f\n\x1bPOLICY_ENCODING_UNSPECIFIED\x10\x00\x12\x1f\n\x1bPOLICY_ENCODING_SAFETENSORS\x10\x01\x12\x18\n\x14POLICY_ENCODING_ZSTD\x10\x02\x12\x1c\n\x18POLICY_ENCODING_BFLOAT16\x10\x03\x12\x19\n\x15POLICY_ENCODING_DELTA\x10\x04\x32\xb1\x01\n\rPolicyService\x12L\n\tGetPolicy\x12\x1d.parlmesh.v1.GetPolicyRequest\x1a\x1e.parlmesh.v1.GetPolicyResponse0\x01\x12R\n\x0bWatchPolicy\x12\x1f.parlmesh.v1.WatchPolicyRequest\x1a .parlmesh.v1.WatchPolicyResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n parlmesh/v1/policy_service.proto\x12\x0bparlmesh.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9b\x02\n\x0cPolicyHeader\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x04 \x01(\x04\x12-\n\x08\x65ncoding\x18\x05 \x01(\x0e\x32\x1b.parlmesh.v1.PolicyEncoding\x12\x30\n\x0cpublish_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rencoded_bytes\x18\x07 \x01(\x04\x12\x14\n\x0c\x62\x61se_version\x18\x08 \x01(\x04\x12\x15\n\rsource_digest\x18\t \x01(\x0c\x12\x0f\n\x07run_uid\x18\n \x01(\t\x12\x10\n\x08\x63hecksum\x18\x0b \x01(\x0c\"\x99\x01\n\x10GetPolicyRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x14\n\x0chave_version\x18\x02 \x01(\x04\x12-\n\x08\x65ncoding\x18\x03 \x01(\x0e\x32\x1b.parlmesh.v1.PolicyEncoding\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12\x0f\n\x07run_uid\x18\x05 \x01(\t\x12\x0e\n\x06\x64igest\x18\x06 \x01(\x0c\"b\n\x11GetPolicyResponse\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.parlmesh.v1.PolicyHeader\x12\x14\n\x0cnot_modified\x18\x02 \x01(\x08\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\x8f\x01\n\x12WatchPolicyRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x13\n\x0bwith_policy\x18\x02 \x01(\x08\x12\x14\n\x0chave_version\x18\x03 \x01(\x04\x12-\n\x08\x65ncoding\x18\x04 \x01(\x0e\x32\x1b.parlmesh.v1.PolicyEncoding\x12\x0f\n\x07run_uid\x18\x05 \x01(\t\"N\n\x13WatchPolicyResponse\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.parlmesh.v1.PolicyHeader\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c*\xa5\x01\n\x0ePolicyEncoding\x12\x1f\n\x1bPOLICY_ENCODING_UNSPECIFIED\x10\x00\x12\x1f\n\x1bPOLICY_ENCODING_SAFETENSORS\x10\x01\x12\x18\n\x14POLICY_ENCODING_ZSTD\x10\x02\x12\x1c\n\x18POLICY_ENCODING_BFLOAT16\x10\x03\x12\x19\n\x15POLICY_ENCODING_DELTA\x10\x04\x32\xb1\x01\n\rPolicyService\x12L\n\tGetPolicy\x12\x1d.parlmesh.v1.GetPolicyRequest\x1a\x1e.parlmesh.v1.GetPolicyResponse0\x01\x12R\n\x0bWatchPolicy\x12\x1f.parlmesh.v1.WatchPolicyRequest\x1a .parlmesh.v1.WatchPolicyResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'parlmesh.v1.policy_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_POLICYENCODING']._serialized_start=833
-  _globals['_POLICYENCODING']._serialized_end=998
+  _globals['_POLICYENCODING']._serialized_start=851
+  _globals['_POLICYENCODING']._serialized_end=1016
   _globals['_POLICYHEADER']._serialized_start=83
-  _globals['_POLICYHEADER']._serialized_end=348
-  _globals['_GETPOLICYREQUEST']._serialized_start=351
-  _globals['_GETPOLICYREQUEST']._serialized_end=504
-  _globals['_GETPOLICYRESPONSE']._serialized_start=506
-  _globals['_GETPOLICYRESPONSE']._serialized_end=604
-  _globals['_WATCHPOLICYREQUEST']._serialized_start=607
-  _globals['_WATCHPOLICYREQUEST']._serialized_end=750
-  _globals['_WATCHPOLICYRESPONSE']._serialized_start=752
-  _globals['_WATCHPOLICYRESPONSE']._serialized_end=830
-  _globals['_POLICYSERVICE']._serialized_start=1001
-  _globals['_POLICYSERVICE']._serialized_end=1178
+  _globals['_POLICYHEADER']._serialized_end=366
+  _globals['_GETPOLICYREQUEST']._serialized_start=369
+  _globals['_GETPOLICYREQUEST']._serialized_end=522
+  _globals['_GETPOLICYRESPONSE']._serialized_start=524
+  _globals['_GETPOLICYRESPONSE']._serialized_end=622
+  _globals['_WATCHPOLICYREQUEST']._serialized_start=625
+  _globals['_WATCHPOLICYREQUEST']._serialized_end=768
+  _globals['_WATCHPOLICYRESPONSE']._serialized_start=770
+  _globals['_WATCHPOLICYRESPONSE']._serialized_end=848
+  _globals['_POLICYSERVICE']._serialized_start=1019
+  _globals['_POLICYSERVICE']._serialized_end=1196
 # @@protoc_insertion_point(module_scope)

@@ -72,6 +72,7 @@ class PolicyHeader(_message.Message):
     BASE_VERSION_FIELD_NUMBER: _builtins.int
     SOURCE_DIGEST_FIELD_NUMBER: _builtins.int
     RUN_UID_FIELD_NUMBER: _builtins.int
+    CHECKSUM_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     version: _builtins.int
     """1 for the first policy of a run; grows by one with every update, and by more after a restart of the learner."""
@@ -88,6 +89,10 @@ class PolicyHeader(_message.Message):
     """With BFLOAT16: SHA-256 of the blob before rounding, as WatchPolicy announces it."""
     run_uid: _builtins.str
     """Distinguishes a run from an earlier one with the same id: versions of two uids are unrelated. Empty = unknown."""
+    checksum: _builtins.bytes
+    """XXH3-128 of the whole blob after decoding: a quick check that it arrived intact. Empty from older servers, whose
+    readers check `digest`, as do readers that ask a server other than the one that announced the digest.
+    """
     @_builtins.property
     def publish_time(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
@@ -103,10 +108,11 @@ class PolicyHeader(_message.Message):
         base_version: _builtins.int = ...,
         source_digest: _builtins.bytes = ...,
         run_uid: _builtins.str = ...,
+        checksum: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["publish_time", b"publish_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_version", b"base_version", "digest", b"digest", "encoded_bytes", b"encoded_bytes", "encoding", b"encoding", "publish_time", b"publish_time", "run_id", b"run_id", "run_uid", b"run_uid", "size_bytes", b"size_bytes", "source_digest", b"source_digest", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_version", b"base_version", "checksum", b"checksum", "digest", b"digest", "encoded_bytes", b"encoded_bytes", "encoding", b"encoding", "publish_time", b"publish_time", "run_id", b"run_id", "run_uid", b"run_uid", "size_bytes", b"size_bytes", "source_digest", b"source_digest", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -208,7 +208,9 @@ async def test_a_relay_that_is_gone_or_silent_costs_no_version_and_is_used_again
 
 
 class Liar(RelayServicer):
-    """A relay that sends other weights under the requested digest."""
+    """A relay that sends other weights under the requested digest, with a checksum that fits them."""
+
+    field = "source_digest"
 
     async def GetPolicy(self, request, context):
         data = policy(99)
@@ -218,12 +220,14 @@ class Liar(RelayServicer):
             0.0,
         )
         encoded = await self._encodings.get(forged, "zstd", None)
-        encoded._header.source_digest = request.digest
+        setattr(encoded._header, self.field, request.digest)
         for message in encoded:
             yield message
 
 
-async def test_weights_that_the_learner_did_not_announce_are_never_acted_with():
+@pytest.mark.parametrize("field", ["source_digest", "digest"])
+async def test_weights_that_the_learner_did_not_announce_are_never_acted_with(monkeypatch, field):
+    monkeypatch.setattr(Liar, "field", field)
     registry = PolicyRegistry("run", "uid")
     registry.publish(1, policy(1))
     async with learning(registry) as learner, open_channel(learner.address) as channel:

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
+from parlmesh.digests import fast_digest, fast_hasher, hasher_for
 from parlmesh.errors import InvalidInput
 from parlmesh.federation.compression import NONE, decode
-from parlmesh.federation.update_digests import fast_digest, fast_hasher, hasher_for
 from parlmesh.types import Array
 
 from ..rules.records import Answer, Offer

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from parlmesh.federation.update_digests import fast_hasher
+from parlmesh.digests import fast_hasher
 from parlmesh.types import Array
 
 _DIGEST_STEP = 1 << 18

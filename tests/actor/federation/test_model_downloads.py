@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 
 from actor.federation.model_downloads import ArrivingModel
+from parlmesh.digests import fast_digest
 from parlmesh.errors import ResourceExhausted
 from parlmesh.federation.model_file import model_header
 from parlmesh.federation.schema import ModelSchema
-from parlmesh.federation.update_digests import fast_digest
 from parlmesh.v1 import federation_service_pb2 as pb
 
 WEIGHT = np.arange(50, dtype=np.float32)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from actor.federation.model_downloads import ModelWatch, arriving_models
+from parlmesh.digests import fast_digest
 from parlmesh.errors import FleetError, Unavailable
 from parlmesh.federation.model_file import model_header
 from parlmesh.federation.schema import ModelSchema
-from parlmesh.federation.update_digests import fast_digest
 from parlmesh.v1 import federation_service_pb2 as pb
 from parlmesh.wire.chunks import MODEL_DATA, chunk_to_wire
 

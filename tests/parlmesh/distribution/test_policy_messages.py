@@ -5,6 +5,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from learner.policies.registry import PolicyRegistry
+from parlmesh.digests import fast_digest
 from parlmesh.distribution import policy_messages
 from parlmesh.distribution.metrics import distribution_metrics
 from parlmesh.distribution.policy_messages import PolicyEncodings
@@ -51,6 +52,7 @@ async def test_many_readers_cost_one_encoding_and_none_where_nothing_is_to_be_do
     header, data = parsed(coded[0])
     assert decode(encoding, data, header.size_bytes, OLD) == NEW
     assert header.digest == hashlib.sha256(NEW).digest()
+    assert header.checksum == fast_digest(NEW)
     assert (header.size_bytes, header.encoded_bytes) == (len(NEW), len(data))
     assert header.base_version == (1 if encoding == "delta" else 0)
     assert all(a is b for a, b in zip(coded[0], coded[7], strict=True)), "the same messages go to all"

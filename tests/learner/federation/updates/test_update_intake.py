@@ -9,10 +9,10 @@ from learner.federation.rules.records import Offer
 from learner.federation.rules.rounds import Rounds
 from learner.federation.updates.update_intake import Reception, UpdateAbout
 from learner.federation.updates.update_spool import Spool, SpooledUpdates
+from parlmesh.digests import fast_digest
 from parlmesh.errors import FailedPrecondition, InvalidInput, PermissionDenied, Unavailable
 from parlmesh.federation.config import FederationConfig
 from parlmesh.federation.schema import ModelSchema
-from parlmesh.federation.update_digests import fast_digest
 from parlmesh.security import Identity, Role
 
 from ..conftest import files_no_longer_than

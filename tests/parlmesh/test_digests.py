@@ -2,8 +2,8 @@ import hashlib
 
 import pytest
 
+from parlmesh.digests import fast_digest, hasher_for
 from parlmesh.errors import InvalidInput
-from parlmesh.federation.update_digests import fast_digest, hasher_for
 
 
 @pytest.mark.parametrize("digest", [fast_digest(b"abc"), hashlib.sha256(b"abc").digest()])
