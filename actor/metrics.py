@@ -110,6 +110,11 @@ class ActorMetrics:
         self.upload_bytes = Counter(
             "parlmesh_actor_upload_bytes", "Bytes of trajectories sent, including those sent again", registry=registry
         )
+        self.shared_uploads = Counter(
+            "parlmesh_actor_shared_uploads",
+            "Trajectories handed over in shared memory, because the learner is on this host",
+            registry=registry,
+        )
         self.resent_uploads = Counter(
             "parlmesh_actor_resent_uploads", "Trajectories sent again after a broken stream", registry=registry
         )

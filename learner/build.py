@@ -18,6 +18,7 @@ from parlmesh.rpc.server import Service
 from parlmesh.rpc.server.service_registration import service_of
 from parlmesh.telemetry import get_logger
 from parlmesh.types import EnvironmentSpec
+from parlmesh.upload_files import folder_of
 from parlmesh.v1 import experience_service_pb2, metrics_service_pb2, model_service_pb2, training_service_pb2
 
 from .config import MEBIBYTE, LearnerConfig, TrainingConfig
@@ -42,6 +43,7 @@ from .services.metrics_servicer import MetricsServicer
 from .services.model_servicer import ModelServicer
 from .services.policy_servicer import PolicyServicer
 from .services.training_servicer import TrainingServicer
+from .services.upload_folder import UploadFolder
 
 log = get_logger("parlmesh.learner")
 
@@ -241,7 +243,11 @@ def build_services(
         services.append(FederationServicer(federations).service)
     if runs is not None:
         experience = ExperienceServicer(
-            runs, config.experience.max_trajectory_bytes, stopping, message_bytes=config.listen.max_message_bytes
+            runs,
+            config.experience.max_trajectory_bytes,
+            stopping,
+            message_bytes=config.listen.max_message_bytes,
+            folder=UploadFolder(folder_of(config.run_dir) if config.experience.shared_memory else None),
         )
         services += (
             service_of(

@@ -19,6 +19,8 @@ class ExperienceConfig(Config):
     max_trajectory_bytes: int = Field(default=4 * MEBIBYTE, ge=1024, le=1024 * MEBIBYTE)
     """Largest trajectory. If unset, it grows to fit the run that starts by itself, up to 256 MiB; so does
     listen.max_message_bytes."""
+    shared_memory: bool = True
+    """Let actors that run as the same user on this host hand over trajectories in shared memory; others send them."""
     max_queued_trajectories: int = Field(default=1_024, ge=1)
     """Trajectories that may wait for an update; more are refused."""
     max_reward: float = Field(default=1e8, gt=0.0, le=3.4e38)

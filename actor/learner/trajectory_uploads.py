@@ -1,9 +1,13 @@
-"""Trajectories on their way to the learner: one long stream, a few in flight, each answered by a receipt."""
+"""Trajectories on their way to the learner: one long stream, a few in flight, each answered by a receipt.
+
+On the learner's host they are written to files in shared memory, and the stream only names these.
+"""
 
 import asyncio
 import concurrent.futures
 import contextlib
 import itertools
+import os
 import random
 from collections import deque
 from collections.abc import Callable
@@ -16,7 +20,13 @@ import grpc.aio
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, ResourceExhausted, Unavailable
 from parlmesh.rpc import UNTOLD_MESSAGE_BYTES, Backoff, error_from_status, together, told_message_bytes
 from parlmesh.telemetry import get_logger
-from parlmesh.v1.experience_service_pb2 import DESCRIPTOR, UploadTrajectoriesResponse
+from parlmesh.upload_files import LEAST_BYTES, MOST_BYTES, UNREADABLE, file_of, told_files
+from parlmesh.v1.experience_service_pb2 import (
+    DESCRIPTOR,
+    UploadFile,
+    UploadTrajectoriesRequest,
+    UploadTrajectoriesResponse,
+)
 from parlmesh.wire import EncodedTrajectory
 
 from ..config import LimitsConfig
@@ -59,6 +69,45 @@ class _Pending:
     times_sent: int = 0
 
 
+class _Files:
+    """Files of one stream. Each holds one trajectory until its receipt comes, and then the next: new memory would take
+    longer than the copy."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._descriptors: list[int] = []
+        self._free: list[int] = []
+        self._used: dict[int, int] = {}
+
+    def write(self, sequence: int, request: bytes) -> bytes:
+        """The message that names the file; the request itself if it is better sent."""
+        if not LEAST_BYTES <= len(request) <= MOST_BYTES:
+            return request
+        if not self._free:
+            # A file that exists is not of this actor's making.
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            number = len(self._descriptors)
+            self._descriptors.append(os.open(file_of(self._path, number), flags, 0o600))
+            self._free.append(number)
+        number, position = self._free[-1], 0
+        while position < len(request):
+            position += os.pwrite(self._descriptors[number], memoryview(request)[position:], position)
+        self._used[sequence] = self._free.pop()
+        named = UploadFile(number=number, size_bytes=len(request), sequence=sequence)
+        return UploadTrajectoriesRequest(file=named).SerializeToString()
+
+    def release(self, sequence: int) -> None:
+        """The learner has read it."""
+        number = self._used.pop(sequence, None)
+        if number is not None:
+            self._free.append(number)
+
+    def close(self) -> None:
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors.clear()
+
+
 class Uploads:
     """The uploads of one actor; used as a context manager, which owns the stream. The first upload opens it."""
 
@@ -83,6 +132,7 @@ class Uploads:
         self._unsent: deque[int] = deque()
         self._in_flight: set[int] = set()
         self._window = limits.uploads_in_flight
+        self._files: _Files | None = None
         self._learner_bytes = UNTOLD_MESSAGE_BYTES
         self._told = asyncio.Event()
         self._wake = asyncio.Event()
@@ -215,6 +265,7 @@ class Uploads:
             await together(self._read(call), self._write(call))
         finally:
             call.cancel()
+            self._drop_files()
 
     async def _write(self, call: _Call) -> None:
         try:
@@ -231,16 +282,44 @@ class Uploads:
                         self._metrics.resent_uploads.inc()
                     pending.times_sent += 1
                     self._metrics.upload_bytes.inc(len(pending.request))
-                    await call.write(pending.request)
+                    await call.write(self._message(sequence, pending.request))
         except asyncio.InvalidStateError:
             return  # the stream has ended; the reader says why
 
+    def _message(self, sequence: int, request: bytes) -> bytes:
+        if self._files is None:
+            return request
+        try:
+            message = self._files.write(sequence, request)
+        except OSError as error:
+            log.warning("upload_files_given_up", error=str(error))
+            self._drop_files()
+            return request
+        if message is not request:
+            self._metrics.shared_uploads.inc()
+        return message
+
+    def _drop_files(self) -> None:
+        """Sends everything from now on, until the next stream."""
+        if self._files is not None:
+            self._files.close()
+            self._files = None
+
     async def _read(self, call: _Call) -> None:
-        self._learner_bytes = told_message_bytes(await call.initial_metadata()) or UNTOLD_MESSAGE_BYTES
+        told = await call.initial_metadata()
+        self._learner_bytes = told_message_bytes(told) or UNTOLD_MESSAGE_BYTES
         self._told.set()
+        if path := told_files(told):
+            self._files = _Files(path)
         while isinstance(response := await call.read(), UploadTrajectoriesResponse):
             self._backoff.reset()
             self._away = False
+            if _is_unreadable(response):
+                self._drop_files()
+                self._in_flight.discard(response.sequence)
+                self._unsent.appendleft(response.sequence)
+                self._wake.set()
+                continue
             for sequence in response.also_accepted:
                 self._settle(sequence, Receipt(None, response.policy_version))
             # Without credits, one is still sent, because its receipt announces new room.
@@ -254,9 +333,16 @@ class Uploads:
 
     def _settle(self, sequence: int, receipt: Receipt) -> None:
         self._in_flight.discard(sequence)
+        if self._files is not None:
+            self._files.release(sequence)
         pending = self._pending.get(sequence)
         if pending is not None and not pending.receipt.done():
             pending.receipt.set_result(receipt)
+
+
+def _is_unreadable(response: UploadTrajectoriesResponse) -> bool:
+    """Whether the learner could not read the file of this trajectory."""
+    return bool(response.status.code) and error_from_status(response.status).reason == UNREADABLE
 
 
 def _give_up(receipt: "asyncio.Future[Receipt]") -> None:

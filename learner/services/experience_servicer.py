@@ -1,6 +1,7 @@
 """ExperienceService over gRPC: decode, call, encode."""
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
@@ -8,17 +9,18 @@ from typing import Any
 import grpc.aio
 from google.rpc import status_pb2  # type: ignore[import-untyped]
 
-from parlmesh.errors import FleetError, Unavailable
+from parlmesh.errors import FleetError, ResourceExhausted, Unavailable
 from parlmesh.rpc import caller, message_limit_metadata, status_from_error
 from parlmesh.rpc.server import metered, opens_by_itself
 from parlmesh.security import Role
 from parlmesh.v1 import experience_service_pb2 as pb
 from parlmesh.v1.experience_service_pb2_grpc import ExperienceServiceServicer
-from parlmesh.wire import ReceivedTrajectory, TensorLimits, TrajectoryReader
+from parlmesh.wire import ReceivedTrajectory, TensorLimits, TrajectoryReader, field_head
 
 from ..runs.runs import Runs
 from ..runs.training_loop import TrainingRun
 from .server_stop import unless
+from .upload_folder import UploadFiles, UploadFolder, unreadable
 
 # Receipts that may wait to be written before reading pauses.
 _WAITING_RECEIPTS = 64
@@ -28,6 +30,7 @@ _JOIN_SECONDS = 0.005
 # Receipts until one more is joined; twice as many after some that waited in vain.
 _LEAST_PATIENCE, _MOST_PATIENCE = 16, 256
 _OFTEN = 2
+_FILE = field_head(pb.UploadTrajectoriesRequest.DESCRIPTOR.fields_by_name["file"].number, 0)[:1]
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -35,8 +38,12 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class ExperienceServicer(ExperienceServiceServicer):
     """ExperienceService."""
 
-    def __init__(self, runs: Runs, max_bytes: int, stopping: asyncio.Event, *, message_bytes: int) -> None:
+    def __init__(
+        self, runs: Runs, max_bytes: int, stopping: asyncio.Event, *, message_bytes: int, folder: UploadFolder
+    ) -> None:
+        """`folder` is where actors on this host may put trajectories."""
         self._runs = runs
+        self._folder = folder
         self._message_bytes = message_bytes
         self._stopping = stopping
         self._limits = TensorLimits(max_bytes=max_bytes)
@@ -45,32 +52,49 @@ class ExperienceServicer(ExperienceServiceServicer):
     async def UploadTrajectories(  # type: ignore[override]
         self, request_iterator: AsyncIterator[bytes], context: Context
     ) -> None:
-        # Sent at once, because the first trajectory may not fit.
-        await context.send_initial_metadata(message_limit_metadata(self._message_bytes))
-        receipts, who = Receipts(), caller()
-        node_id = who.name if who.role is Role.ACTOR else ""
-        async with asyncio.TaskGroup() as group:
-            # A separate task, so that the next trajectory is read while a receipt is on its way.
-            reading = group.create_task(self._read(request_iterator, receipts, node_id))
-            async for receipt in receipts:
-                await context.write(receipt)
-        end = reading.result()
+        files = self._folder.open()
+        try:
+            # Sent at once, because the first trajectory may not fit.
+            told = message_limit_metadata(self._message_bytes)
+            await context.send_initial_metadata(told if files is None else told + files.metadata)
+            receipts, who = Receipts(), caller()
+            node_id = who.name if who.role is Role.ACTOR else ""
+            async with asyncio.TaskGroup() as group:
+                # A separate task, so that the next trajectory is read while a receipt is on its way.
+                reading = group.create_task(self._read(request_iterator, files, receipts, node_id))
+                async for receipt in receipts:
+                    await context.write(receipt)
+            end = reading.result()
+        finally:
+            self._folder.close(files)
         if end is not None:
             raise end
 
-    async def _read(self, requests: AsyncIterator[bytes], receipts: "Receipts", node_id: str) -> Unavailable | None:
+    async def _read(
+        self, requests: AsyncIterator[bytes], files: UploadFiles | None, receipts: "Receipts", node_id: str
+    ) -> Unavailable | None:
         """Reads until the stream ends; returns the error to raise after the last receipt if the learner ended it."""
         end = None
         try:
-            await unless(self._stopping, metered(self._take(requests, receipts, node_id)))
+            await unless(self._stopping, metered(self._take(requests, files, receipts, node_id)))
         except Unavailable as stopping:
             end = stopping
         await receipts.end()
         return end
 
-    async def _take(self, requests: AsyncIterator[bytes], receipts: "Receipts", node_id: str) -> None:
+    async def _take(
+        self, requests: AsyncIterator[bytes], files: UploadFiles | None, receipts: "Receipts", node_id: str
+    ) -> None:
         reader = TrajectoryReader(self._limits)
         async for encoded in requests:
+            if encoded.startswith(_FILE):
+                named = pb.UploadTrajectoriesRequest.FromString(encoded).file
+                try:
+                    encoded = self._read_file(files, named)
+                except FleetError as error:
+                    refusal = pb.UploadTrajectoriesResponse(sequence=named.sequence, status=status_from_error(error))
+                    await receipts.put(refusal, together=False)
+                    continue
             request = reader.request(encoded)
             run = self._runs.training(request.message.run_id)
             receipt = pb.UploadTrajectoriesResponse(sequence=request.message.sequence, status=status_pb2.Status())
@@ -81,6 +105,18 @@ class ExperienceServicer(ExperienceServiceServicer):
             if run is not None:
                 receipt.policy_version, receipt.credits = run.progress.version, run.queue.room
             await receipts.put(receipt, together=request.receipts_together)
+
+    def _read_file(self, files: UploadFiles | None, named: pb.UploadFile) -> bytes:
+        """A copy, which the actor cannot change any more."""
+        if files is None:
+            raise unreadable("no files were offered on this stream")
+        if named.size_bytes > self._message_bytes:
+            text = f"a file has {named.size_bytes} bytes; the limit is {self._message_bytes} (listen.max_message_bytes)"
+            raise ResourceExhausted(text, reason="TOO_LARGE")
+        data = os.pread(files.descriptor(named.number), named.size_bytes, 0)
+        if len(data) != named.size_bytes:
+            raise unreadable(f"file {named.number} has {len(data)} bytes, not {named.size_bytes}")
+        return data
 
     def _admit(
         self, run: TrainingRun | None, reader: TrajectoryReader, request: ReceivedTrajectory, node_id: str

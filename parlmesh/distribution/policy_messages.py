@@ -7,7 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from parlmesh.digests import fast_digest
+import xxhash
+
 from parlmesh.policies.policy_compression import LOSSY, Encoding, decode, encode
 from parlmesh.types import PolicyBlob
 from parlmesh.v1 import policy_service_pb2 as pb
@@ -107,7 +108,7 @@ class PolicyEncodings:
             arrives = decode(encoding, data, len(blob.data))
             header.source_digest = blob.digest
             header.digest, header.size_bytes = hashlib.sha256(arrives).digest(), len(arrives)
-        header.checksum = fast_digest(arrives)
+        header.checksum = xxhash.xxh3_128_digest(arrives)
         self._metrics.encode_seconds.labels(encoding).observe(self._clock() - started)
         self._metrics.encoding_ratio.labels(encoding).set(len(blob.data) / max(1, len(data)))
         return EncodedPolicy(encoding, header, data)

@@ -27,7 +27,7 @@ from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 from parlmesh.v1 import tensor_pb2 as parlmesh_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$parlmesh/v1/experience_service.proto\x12\x0bparlmesh.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x18parlmesh/v1/tensor.proto\"\x9a\x03\n\nTrajectory\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x10\n\x08\x61\x63tor_id\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x04\x12\x10\n\x08sequence\x18\x04 \x01(\x04\x12\x16\n\x0epolicy_version\x18\x05 \x01(\x04\x12\x0f\n\x07task_id\x18\x06 \x01(\t\x12$\n\x07\x63olumns\x18\x07 \x03(\x0b\x32\x13.parlmesh.v1.Tensor\x12&\n\x08\x65pisodes\x18\x08 \x03(\x0b\x32\x14.parlmesh.v1.Episode\x12,\n\x0f\x65pisode_returns\x18\t \x01(\x0b\x32\x13.parlmesh.v1.Tensor\x12*\n\repisode_steps\x18\n \x01(\x0b\x32\x13.parlmesh.v1.Tensor\x12\x30\n\x0c\x63ollect_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\x0f\x63ollect_seconds\x18\x0c \x01(\x01\x12\x16\n\x0ewaited_seconds\x18\r \x01(\x01\x12\x0f\n\x07run_uid\x18\x0e \x01(\t\".\n\x07\x45pisode\x12\x14\n\x0ctotal_reward\x18\x01 \x01(\x02\x12\r\n\x05steps\x18\x02 \x01(\r\"c\n\x19UploadTrajectoriesRequest\x12+\n\ntrajectory\x18\x01 \x01(\x0b\x32\x17.parlmesh.v1.Trajectory\x12\x19\n\x11receipts_together\x18\x02 \x01(\x08\"\x92\x01\n\x1aUploadTrajectoriesResponse\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\"\n\x06status\x18\x02 \x01(\x0b\x32\x12.google.rpc.Status\x12\x16\n\x0epolicy_version\x18\x03 \x01(\x04\x12\x0f\n\x07\x63redits\x18\x04 \x01(\r\x12\x15\n\ralso_accepted\x18\x05 \x03(\x04\x32~\n\x11\x45xperienceService\x12i\n\x12UploadTrajectories\x12&.parlmesh.v1.UploadTrajectoriesRequest\x1a\'.parlmesh.v1.UploadTrajectoriesResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$parlmesh/v1/experience_service.proto\x12\x0bparlmesh.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x18parlmesh/v1/tensor.proto\"\x9a\x03\n\nTrajectory\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x10\n\x08\x61\x63tor_id\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x04\x12\x10\n\x08sequence\x18\x04 \x01(\x04\x12\x16\n\x0epolicy_version\x18\x05 \x01(\x04\x12\x0f\n\x07task_id\x18\x06 \x01(\t\x12$\n\x07\x63olumns\x18\x07 \x03(\x0b\x32\x13.parlmesh.v1.Tensor\x12&\n\x08\x65pisodes\x18\x08 \x03(\x0b\x32\x14.parlmesh.v1.Episode\x12,\n\x0f\x65pisode_returns\x18\t \x01(\x0b\x32\x13.parlmesh.v1.Tensor\x12*\n\repisode_steps\x18\n \x01(\x0b\x32\x13.parlmesh.v1.Tensor\x12\x30\n\x0c\x63ollect_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\x0f\x63ollect_seconds\x18\x0c \x01(\x01\x12\x16\n\x0ewaited_seconds\x18\r \x01(\x01\x12\x0f\n\x07run_uid\x18\x0e \x01(\t\".\n\x07\x45pisode\x12\x14\n\x0ctotal_reward\x18\x01 \x01(\x02\x12\r\n\x05steps\x18\x02 \x01(\r\"\x8a\x01\n\x19UploadTrajectoriesRequest\x12+\n\ntrajectory\x18\x01 \x01(\x0b\x32\x17.parlmesh.v1.Trajectory\x12\x19\n\x11receipts_together\x18\x02 \x01(\x08\x12%\n\x04\x66ile\x18\x03 \x01(\x0b\x32\x17.parlmesh.v1.UploadFile\"B\n\nUploadFile\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x10\n\x08sequence\x18\x03 \x01(\x04\"\x92\x01\n\x1aUploadTrajectoriesResponse\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\"\n\x06status\x18\x02 \x01(\x0b\x32\x12.google.rpc.Status\x12\x16\n\x0epolicy_version\x18\x03 \x01(\x04\x12\x0f\n\x07\x63redits\x18\x04 \x01(\r\x12\x15\n\ralso_accepted\x18\x05 \x03(\x04\x32~\n\x11\x45xperienceService\x12i\n\x12UploadTrajectories\x12&.parlmesh.v1.UploadTrajectoriesRequest\x1a\'.parlmesh.v1.UploadTrajectoriesResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,10 +38,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TRAJECTORY']._serialized_end=548
   _globals['_EPISODE']._serialized_start=550
   _globals['_EPISODE']._serialized_end=596
-  _globals['_UPLOADTRAJECTORIESREQUEST']._serialized_start=598
-  _globals['_UPLOADTRAJECTORIESREQUEST']._serialized_end=697
-  _globals['_UPLOADTRAJECTORIESRESPONSE']._serialized_start=700
-  _globals['_UPLOADTRAJECTORIESRESPONSE']._serialized_end=846
-  _globals['_EXPERIENCESERVICE']._serialized_start=848
-  _globals['_EXPERIENCESERVICE']._serialized_end=974
+  _globals['_UPLOADTRAJECTORIESREQUEST']._serialized_start=599
+  _globals['_UPLOADTRAJECTORIESREQUEST']._serialized_end=737
+  _globals['_UPLOADFILE']._serialized_start=739
+  _globals['_UPLOADFILE']._serialized_end=805
+  _globals['_UPLOADTRAJECTORIESRESPONSE']._serialized_start=808
+  _globals['_UPLOADTRAJECTORIESRESPONSE']._serialized_end=954
+  _globals['_EXPERIENCESERVICE']._serialized_start=956
+  _globals['_EXPERIENCESERVICE']._serialized_end=1082
 # @@protoc_insertion_point(module_scope)

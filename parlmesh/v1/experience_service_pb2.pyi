@@ -145,23 +145,63 @@ class UploadTrajectoriesRequest(_message.Message):
 
     TRAJECTORY_FIELD_NUMBER: _builtins.int
     RECEIPTS_TOGETHER_FIELD_NUMBER: _builtins.int
+    FILE_FIELD_NUMBER: _builtins.int
     receipts_together: _builtins.bool
     """The sender reads `also_accepted`, so the learner may send fewer receipts."""
     @_builtins.property
     def trajectory(self) -> Global___Trajectory: ...
+    @_builtins.property
+    def file(self) -> Global___UploadFile:
+        """Instead of both: the request is in a file, because the sender is on the learner's host. Only on streams whose
+        initial metadata has `parlmesh-upload-files`, with what the names of its files begin with.
+        """
+
     def __init__(
         self,
         *,
         trajectory: Global___Trajectory | None = ...,
         receipts_together: _builtins.bool = ...,
+        file: Global___UploadFile | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["trajectory", b"trajectory"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["file", b"file", "trajectory", b"trajectory"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["receipts_together", b"receipts_together", "trajectory", b"trajectory"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["file", b"file", "receipts_together", b"receipts_together", "trajectory", b"trajectory"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___UploadTrajectoriesRequest: _TypeAlias = UploadTrajectoriesRequest  # noqa: Y015
+
+@_typing.final
+class UploadFile(_message.Message):
+    """A file that holds a serialised UploadTrajectoriesRequest. It is read before its receipt is sent, and may then be
+    written again. If it cannot be read, the receipt has FAILED_PRECONDITION with the reason UPLOAD_FILE, and the request
+    is to be sent.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """The name ends with `-` and this number, 0 to 63."""
+    size_bytes: _builtins.int
+    sequence: _builtins.int
+    """Of the trajectory in it."""
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+        sequence: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "sequence", b"sequence", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UploadFile: _TypeAlias = UploadFile  # noqa: Y015
 
 @_typing.final
 class UploadTrajectoriesResponse(_message.Message):

@@ -20,10 +20,14 @@ LARGE, SMALL = 448, 128
 
 # key, label, measurement, key of its result
 FIGURES = (
-    ("upload_mb_per_second", "MB/s  trajectories of 1 MB, 2 processes", "uploads", "upload_mb_per_second"),
+    ("upload_mb_per_second", "MB/s  trajectories of 1 MB, 2 processes, one host", "uploads", "upload_mb_per_second"),
     ("bare_stream_mb_per_second", "MB/s  the same bytes, bare stream", "uploads", "bare_stream_mb_per_second"),
-    ("small_upload_mb_per_second", "MB/s  trajectories of 0.28 MB", "small_uploads", "upload_mb_per_second"),
+    ("small_upload_mb_per_second", "MB/s  trajectories of 0.28 MB, one host", "small_uploads", "upload_mb_per_second"),
     ("small_bare_mb_per_second", "MB/s  the same bytes, bare stream", "small_uploads", "bare_stream_mb_per_second"),
+    ("sent_mb_per_second", "MB/s  trajectories of 1 MB, sent", "sent", "upload_mb_per_second"),
+    ("sent_bare_mb_per_second", "MB/s  the same bytes, bare stream", "sent", "bare_stream_mb_per_second"),
+    ("small_sent_mb_per_second", "MB/s  trajectories of 0.28 MB, sent", "small_sent", "upload_mb_per_second"),
+    ("small_sent_bare_mb_per_second", "MB/s  the same bytes, bare stream", "small_sent", "bare_stream_mb_per_second"),
     ("publish_8_readers_ms", "ms  policy of 4 MB to 8 readers", "publishing", "publish_ms"),
     ("bare_publish_ms", "ms  the same bytes, bare streams", "publishing", "bare_publish_ms"),
     ("zstd_ratio", "bytes of a policy over bytes sent  zstd", "encodings", "zstd_ratio"),
@@ -44,6 +48,8 @@ def plan(quick: bool) -> list[Measurement]:
     return [
         Measurement("uploads", (*uploads, str(LARGE)), runs, 120),
         Measurement("small_uploads", (*uploads, str(SMALL)), runs, 120),
+        Measurement("sent", (*uploads, str(LARGE), "--sent"), runs, 120),
+        Measurement("small_sent", (*uploads, str(SMALL), "--sent"), runs, 120),
         Measurement("encodings", ("-m", "tools.bench.ours.dataplane.encodings"), runs, 60),
         Measurement("publishing", ("-m", "tools.bench.ours.dataplane.publishing", "--turns", turns), runs, 180),
     ]
@@ -65,6 +71,8 @@ def derived(findings: Findings) -> dict[str, float | None]:
     return {
         "upload_over_bare": over("uploads", "upload_mb_per_second", "bare_stream_mb_per_second"),
         "small_upload_over_bare": over("small_uploads", "upload_mb_per_second", "bare_stream_mb_per_second"),
+        "sent_over_bare": over("sent", "upload_mb_per_second", "bare_stream_mb_per_second"),
+        "small_sent_over_bare": over("small_sent", "upload_mb_per_second", "bare_stream_mb_per_second"),
         "publish_over_bare": over("publishing", "publish_ms", "bare_publish_ms"),
     }
 

@@ -1,5 +1,7 @@
 """MB/s of trajectories into a real learner from two processes, and of the same bytes over a bare stream, in turns.
 
+They are handed over in shared memory, as on every host that has the learner too; with --sent over the stream, as from
+other hosts.
 The learner's services, checks and queue are real. Nothing trains: what is queued is taken out and counted as trained,
 so that the data plane is measured instead of the trainer.
 """
@@ -15,7 +17,7 @@ from typing import Any
 import uvloop
 
 from learner.build import build_runs, build_services
-from learner.config import LearnerConfig, TrainingConfig
+from learner.config import ExperienceConfig, LearnerConfig, TrainingConfig
 from learner.runs.training_loop import TrainingRun
 from parlmesh.config import ListenConfig
 from parlmesh.heap import keep_freed_memory
@@ -33,10 +35,11 @@ DRAIN_SECONDS = 0.02
 MEGABYTE = 1e6
 
 
-async def measure(seconds: float, turns: int, trajectory_steps: int) -> dict[str, Any]:
+async def measure(seconds: float, turns: int, trajectory_steps: int, *, sent: bool = False) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         training = TrainingConfig(num_envs=ENVIRONMENTS, trajectory_steps=trajectory_steps)
-        config = LearnerConfig(run_id="run", run_dir=Path(folder), training=training)
+        experience = ExperienceConfig(shared_memory=not sent)
+        config = LearnerConfig(run_id="run", run_dir=Path(folder), training=training, experience=experience)
         scheduler = open_channel(config.scheduler)
         runs = build_runs(config, scheduler)
         runs.open()
@@ -103,7 +106,9 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=1.5)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--trajectory-steps", type=int, default=448)
+    parser.add_argument("--sent", action="store_true", help="over the stream, as from other hosts")
     given = parser.parse_args()
     keep_freed_memory()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        print(json.dumps(runner.run(measure(given.seconds, given.turns, given.trajectory_steps))))
+        found = runner.run(measure(given.seconds, given.turns, given.trajectory_steps, sent=given.sent))
+        print(json.dumps(found))
