@@ -7,7 +7,7 @@ from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from .core.statistics import LATENCY_BOUNDS
+from .core.latency_histogram import LATENCY_BOUNDS
 
 TASKS = Gauge("parlmesh_scheduler_tasks", "Unfinished tasks, by state.", ["state"])
 READY = Gauge("parlmesh_scheduler_ready_tasks", "Tasks that wait for a slot, by priority.", ["priority"])
