@@ -1,6 +1,5 @@
-"""Actors' streams and their leases: who is connected, what is renewed, what expires. Part of the core: no I/O."""
+"""Actors' streams: who is connected, commanded, lost and forgotten. Part of the core: no I/O."""
 
-from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -9,16 +8,14 @@ from parlmesh.errors import AlreadyExists, FailedPrecondition, InvalidInput
 
 from . import submission_limits
 from .actions import Action, Close, Welcome
+from .leases import Leases
 from .lifecycle import Lifecycle
 from .node_quarantine import NodeQuarantine
 from .placement import UNTOLD_MESSAGE_BYTES, Actor, ActorCommand
-from .task import NO_LEASE, NOT_BEGUN, Failure, LeaseLike, LeaseName, Task
+from .task import LeaseName
 
 # Labels whose names begin so come from the operator or a certificate, never from the actor.
 ATTESTED = "attested/"
-# Unknown leases of an actor that are answered within one heartbeat's interval: an honest actor has few, and each answer
-# costs more than the rest of the message.
-MAX_REVOKED = 100
 MAX_CREDITS = int(limits.CREDITS.most)
 
 
@@ -44,7 +41,7 @@ class Hello(NamedTuple):
 
 
 class Sessions:
-    """Connects, renews, expires and commands."""
+    """Connects, disconnects, commands and forgets."""
 
     def __init__(self, life: Lifecycle) -> None:
         self._life = life
@@ -54,6 +51,7 @@ class Sessions:
         # Actors whose room may have changed by other means than their own message.
         self.unsettled: dict[Actor, None] = {}
         self.quarantine = NodeQuarantine(life, self.unsettled)
+        self.leases = Leases(life, self.unsettled, self.quarantine)
         # The last measured time from first sight of a policy version to its use by every connected user of policies.
         self.policy_update_seconds = 0.0
         self._policy_version = 0
@@ -90,8 +88,8 @@ class Sessions:
         if before != (actor.node_id, actor.incarnation, actor.slots):
             self._life.roster.introduce(actor)
         self.quarantine.apply_to(actor)
-        standing = [] if actor.quarantined else self._reattach(actor, hello.leases, now)
-        self._drop_others(actor, {lease.lease_id for lease in standing}, restarted, now)
+        standing = [] if actor.quarantined else self.leases.reattach(actor, hello.leases, now)
+        self.leases.drop_others(actor, {lease.lease_id for lease in standing}, restarted, now)
         actions.append(Welcome(hello.session, standing, max(before[1], hello.incarnation)))
         self.unsettled[actor] = None
         return actions
@@ -115,32 +113,6 @@ class Sessions:
             actor.draining = True
         actor.credits = min(MAX_CREDITS, actor.credits + credits)
 
-    def renew(
-        self, actor: Actor, leases: Iterable[LeaseLike], slotless: Collection[int], policy_version: int, now: float
-    ) -> None:
-        expires_at = now + self._config.duration_seconds
-        held = actor.leases
-        named = actor.named = set()
-        if now >= actor.revocations_until:
-            actor.revocations_until, actor.revocations = now + self._config.heartbeat_seconds, 0
-        for lease in leases:
-            lease_id = lease.lease_id
-            task = held.get(lease_id)
-            if task is not None:
-                task.expires_at = expires_at
-                named.add(lease_id)
-            elif actor.revocations < MAX_REVOKED:
-                # A name that is too long was never given out.
-                if len(lease.task_id) <= limits.TASK_ID.most:
-                    self._life.revoke(actor, LeaseName(lease.task_id, lease_id, lease.attempt))
-                    actor.revocations += 1
-            elif len(named) == len(held):
-                # A later heartbeat gets the other answers.
-                break
-        named.difference_update(slotless)
-        if policy_version and policy_version != actor.policy_version:
-            self._see_policy(actor, policy_version, now)
-
     def command(self, actor: Actor, command: ActorCommand, now: float) -> None:
         if command is ActorCommand.PAUSE:
             self._life.roster.pause(actor, True)
@@ -158,7 +130,7 @@ class Sessions:
         self.unsettled[actor] = None
 
     def expire(self, now: float) -> None:
-        """Ends leases that were not renewed, and all leases of actors that did not come back."""
+        """Ends leases that are over, and forgets actors that did not come back."""
         actors, retention = self._life.fleet.actors, self._life.config.retention
         self.quarantine.expire(now)
         forgotten = []
@@ -166,10 +138,10 @@ class Sessions:
         idle: dict[str, list[Actor]] = {}
         for actor in actors.values():
             if actor.session:
-                self._expire_connected(actor, now)
+                self.leases.expire(actor, now)
             elif actor.leases:
                 if now >= actor.kept_until:
-                    self._give_away(actor, now)
+                    self.leases.give_away(actor, now)
             elif actor.paused:
                 continue
             elif now >= actor.lost_at + retention.actor_seconds:
@@ -183,6 +155,16 @@ class Sessions:
         for actor in forgotten:
             self._life.roster.dismiss(actor.actor_id)
 
+    def see_policy(self, actor: Actor, version: int, now: float) -> None:
+        """Takes the policy version that an actor uses; 0 from one that uses none."""
+        if not version or version == actor.policy_version:
+            return
+        # Versions grow within a run; a lower one than the actor had before is the first sight of another run.
+        newest = version > self._policy_version or version < actor.policy_version
+        if newest and version != self._policy_version:
+            self._policy_version, self._policy_seen_at = version, now
+        actor.policy_version = version
+
     def follow_policy(self, now: float) -> None:
         """Ends the measurement once every connected user of policies has the newest."""
         if self._policy_seen_at is None:
@@ -190,47 +172,6 @@ class Sessions:
         users = [actor for actor in self.by_number.values() if actor.policy_version and not actor.silent]
         if all(actor.policy_version == self._policy_version for actor in users):
             self.policy_update_seconds, self._policy_seen_at = now - self._policy_seen_at, None
-
-    def forgive_stall(self, gap: float, now: float) -> None:
-        """Restarts every lease after the scheduler itself stood still: silence proves nothing then."""
-        if gap < self._config.heartbeat_seconds + self._life.config.dispatch.tick_seconds:
-            return
-        expires_at = now + self._config.duration_seconds
-        for actor in self._life.fleet.actors.values():
-            actor.last_seen = now
-            actor.lost_at = max(now, actor.lost_at + gap)
-            # An actor restored from the journal may have been given more time.
-            actor.kept_until = max(now + self._config.reconnect_seconds, actor.kept_until + gap)
-            for task in actor.leases.values():
-                task.expires_at = max(expires_at, task.expires_at)
-
-    def _see_policy(self, actor: Actor, version: int, now: float) -> None:
-        # Versions grow within a run; a lower one than the actor had before is the first sight of another run.
-        newest = version > self._policy_version or version < actor.policy_version
-        if newest and version != self._policy_version:
-            self._policy_version, self._policy_seen_at = version, now
-        actor.policy_version = version
-
-    def _reattach(self, actor: Actor, leases: Sequence[LeaseName], now: float) -> list[LeaseName]:
-        standing = []
-        for lease in leases:
-            task = self._life.tasks.get(lease.task_id)
-            if task is None or task.final or task.lease_id != lease.lease_id or lease.lease_id == NO_LEASE:
-                continue
-            if task.actor is actor:
-                task.expires_at = now + self._config.duration_seconds
-            elif task.actor is None and actor.had(task):
-                self._life.reclaim(task, actor, now)
-            else:
-                continue
-            standing.append(task.lease)
-        return standing
-
-    def _drop_others(self, actor: Actor, kept: set[int], restarted: bool, now: float) -> None:
-        for position, (lease_id, task) in enumerate(list(actor.leases.items())):
-            # An actor that came back without a lease never got it; one that restarted lost it when it died.
-            if lease_id not in kept:
-                self._let_go(task, restarted and position < actor.slots, now)
 
     def _labels(self, hello: Hello) -> list[tuple[str, str]]:
         """The labels it claims, those of its certificate, and those the operator gives its node, which win."""
@@ -246,50 +187,6 @@ class Sessions:
             self._life.take_back(task, now)
         actor.session, actor.credits = 0, 0
         self._life.roster.dismiss(actor.actor_id)
-
-    def _expire_connected(self, actor: Actor, now: float) -> None:
-        if not actor.silent and now > actor.last_seen + self._config.duration_seconds:
-            actor.silent = True
-            self.unsettled[actor] = None
-        if now < actor.scan_at:
-            return
-        actor.scan_at = now + self._config.heartbeat_seconds
-        overdue = 0
-        for position, task in enumerate(list(actor.leases.values())):
-            if task.expires_at <= now:
-                self._life.revoke(actor, task.lease)
-                self._let_go(task, position < actor.slots, now)
-                self.unsettled[actor] = None
-            elif position < actor.slots and task.expires_at != NOT_BEGUN:
-                overdue += self._enforce_run_timeout(actor, task, now)
-        # Only after the loop: a quarantine takes all leases of the node.
-        for _ in range(min(overdue, self._life.config.strikes.limit)):
-            self.quarantine.strike(actor.node_id, "it did not stop a task after its run_timeout", now)
-
-    def _enforce_run_timeout(self, actor: Actor, task: Task, now: float) -> bool:
-        """Ends a task that its actor should have stopped by now; returns whether it had to."""
-        if not task.started_at:
-            task.started_at = now
-        limit = task.run_timeout or self._life.config.retries.run_timeout_seconds
-        if now > task.started_at + limit + self._config.duration_seconds:
-            self._life.revoke(actor, task.lease)
-            message = f'actor "{actor.actor_id}" did not stop it after its run_timeout of {limit} s'
-            self._life.fail_attempt(task, Failure("DEADLINE_EXCEEDED", message, retryable=True), now)
-            self.unsettled[actor] = None
-            return True
-        return False
-
-    def _give_away(self, actor: Actor, now: float) -> None:
-        for position, task in enumerate(list(actor.leases.values())):
-            self._let_go(task, position < actor.slots, now)
-
-    def _let_go(self, task: Task, started: bool, now: float) -> None:
-        """Ends a lease. The task is blamed for the loss only if it had started (the oldest leases, one per slot, are
-        taken to be running) and its actor had been told of it."""
-        if started and task.expires_at != NOT_BEGUN:
-            self._life.lose(task, now)
-        else:
-            self._life.take_back(task, now)
 
 
 def _check_claim(actor: Actor, hello: Hello, lapse_seconds: float) -> None:

@@ -153,7 +153,8 @@ class Core:
             return
         self.sessions.hear(actor, now, credits=credits, leaving=leaving)
         if heartbeat is not None:
-            self.sessions.renew(actor, heartbeat, slotless, policy_version, now)
+            self.sessions.leases.renew(actor, heartbeat, slotless, now)
+            self.sessions.see_policy(actor, policy_version, now)
         self._fill(actor, now)
         self._dispatch(now)
 
@@ -245,7 +246,7 @@ class Core:
         """Lets time pass: back-offs end, leases expire, old tasks are forgotten."""
         life = self.life
         life.wall_offset = wall_time - now
-        self.sessions.forgive_stall(now - self._last_tick, now)
+        self.sessions.leases.forgive_stall(now - self._last_tick, now)
         self._last_tick = now
         for task in life.timers.take_due(now, MOST_ENDED_AT_ONCE):
             self._wake(task, now)

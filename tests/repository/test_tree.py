@@ -12,7 +12,7 @@ FILES = sorted(
 )
 # Named after what several modules of the folder do together.
 BEHAVIOURS = {
-    "scheduler/core": {"allowances", "commands", "dispatch", "leases", "state_machine"},
+    "scheduler/core": {"allowances", "commands", "dispatch", "state_machine"},
     "scheduler/simulation": {"simulation"},
     "scheduler/store": {"damage", "stores"},
     "learner/experience": {"experience", "largest_values"},
