@@ -1,7 +1,6 @@
 """Experience from a fleet: rollouts and evaluations as tasks of the scheduler."""
 
 import asyncio
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -10,7 +9,7 @@ from typing import Any
 
 import grpc.aio
 
-from parlmesh.errors import FleetError, InvalidInput, Unavailable
+from parlmesh.errors import FleetError, Unavailable
 from parlmesh.telemetry import get_logger
 from parlmesh.types import Array, Search
 from parlmesh.v1 import task_pb2 as pb
@@ -21,6 +20,8 @@ from ..config import ExperienceConfig, TrainingConfig
 from ..experience.asked_rollouts import AskedRollouts
 from ..policies.league import League
 from .experience_source import Evaluation, MatchResult
+from .idle_slots import crowded
+from .reported_results import evaluation_of, match_of, told
 from .rollout_actors import RolloutActors
 from .rollout_failures import Failures
 from .scheduler_client import Dispatcher
@@ -314,51 +315,3 @@ def _kept_to_its_word(outcome: pb.Outcome) -> pb.Outcome:
 def _search(search: Search | None) -> dict[str, Any]:
     """Left out without a search, because older actors do not know the parameter."""
     return {} if search is None else {"search": asdict(search)}
-
-
-def evaluation_of(version: int, outcome: pb.Outcome) -> Evaluation:
-    """The evaluation that an untrusted actor reports; raises InvalidInput when it is none."""
-    result, _ = payload_from_proto(outcome.result)
-    try:
-        mean, least, most = (float(result[f"{name}_return"]) for name in ("mean", "min", "max"))
-        episodes = int(result["episodes"])
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        message = f"actor {outcome.actor_id} answered with no evaluation: {error!r}"
-        raise InvalidInput(message, reason="INVALID_RESULT") from None
-    if not all(map(math.isfinite, (mean, least, most))) or episodes < 1:
-        message = f"actor {outcome.actor_id} answered with the mean return {mean} of {episodes} episodes"
-        raise InvalidInput(message, reason="INVALID_RESULT")
-    return Evaluation(version, mean, least, most, episodes)
-
-
-def match_of(version: int, opponent: int, outcome: pb.Outcome) -> MatchResult:
-    """The match that an untrusted actor reports; raises InvalidInput when it is not a match of these two."""
-    result, _ = payload_from_proto(outcome.result)
-    try:
-        found = MatchResult(version, opponent, *(int(result[name]) for name in ("won", "drawn", "lost")))
-        named = int(result["version"]), int(result["opponent"])
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        message = f"actor {outcome.actor_id} answered with no match: {error!r}"
-        raise InvalidInput(message, reason="INVALID_RESULT") from None
-    if named != (version, opponent) or not all(0 <= count <= 10_000 for count in (found.won, found.drawn, found.lost)):
-        message = f"actor {outcome.actor_id} answered with a match of {named[0]} and {named[1]}, or with negative games"
-        raise InvalidInput(message, reason="INVALID_RESULT")
-    return found
-
-
-def told(failure: pb.Failure) -> tuple[str, str]:
-    """One sentence, and the traceback of the handler's code, if the actor sent one."""
-    sentence, _, traceback = failure.message.partition("\n")
-    return sentence, traceback
-
-
-def crowded(slots: int, config: TrainingConfig) -> str:
-    """A sentence when there are more slots than the run can keep busy; empty otherwise."""
-    used = (config.max_policy_lag + 1) * config.batch_trajectories
-    if slots <= used:
-        return ""
-    wanted = -(-slots // (config.max_policy_lag + 1))
-    return (
-        f"{slots} slots could collect, and this run keeps at most {used} busy, which is (training.max_policy_lag + 1) x"
-        f" training.batch_trajectories: set batch_trajectories to {wanted} to use them all"
-    )

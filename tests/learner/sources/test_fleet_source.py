@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from learner.config import ExperienceConfig, TrainingConfig
-from learner.sources.fleet_source import FleetSource, Listener, crowded
+from learner.sources.fleet_source import FleetSource, Listener
 from learner.sources.rollout_actors import RolloutActor
 from parlmesh.errors import FleetError, InvalidInput, Unavailable
 from parlmesh.rpc import open_channel
@@ -197,14 +197,6 @@ async def test_a_failed_evaluation_says_why():
         source._dispatcher._settle(failed(task_id, "HANDLER_ERROR", "the world broke"))
         with pytest.raises(FleetError, match="the world broke"):
             await evaluating
-
-
-def test_more_slots_than_a_run_can_keep_busy_are_said_with_the_number_that_helps():
-    config = TrainingConfig(max_policy_lag=1, batch_trajectories=1)
-    assert crowded(2, config) == ""
-    assert "3 slots could collect, and this run keeps at most 2 busy" in crowded(3, config)
-    assert crowded(3, config).endswith("set batch_trajectories to 2 to use them all")
-    assert crowded(4, TrainingConfig(max_policy_lag=1, batch_trajectories=2)) == ""
 
 
 async def test_nodes_evaluate_in_turn_and_another_one_does_when_its_turn_passes():
