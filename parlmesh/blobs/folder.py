@@ -4,7 +4,6 @@ import errno
 import fcntl
 import mmap
 import os
-import resource
 import stat
 import threading
 import time
@@ -17,7 +16,7 @@ import numpy as np
 from parlmesh.errors import FleetError, InvalidInput, NotFound, ResourceExhausted
 from parlmesh.types import Array
 
-from .mappings import Mapping, Mappings
+from .mappings import Mapping, Mappings, most_held
 from .place import is_full
 from .references import MARK, check_name, digest_of
 from .spares import Spares, private_file
@@ -25,10 +24,6 @@ from .spares import Spares, private_file
 _WRITE_BYTES = 1 << 30
 _MAPPED_BYTES = 256 << 20
 _MOST_WRITTEN = 10_000
-# Limits the arrays that this process maps, over all folders: each holds a descriptor, and other code needs some too.
-# Further arrays are copied.
-_HELD_SHARE = 0.5
-_MOST_HELD = 10_000
 _TRIES = 8
 _TOO_MANY = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 # The descriptors that hold the locks of mapped arrays.
@@ -193,12 +188,6 @@ def _write_new(file: Path, data: memoryview) -> None:
     finally:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
-
-
-def most_held() -> int:
-    """Most arrays that this process may map instead of copying them."""
-    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _MOST_HELD if allowed == resource.RLIM_INFINITY else min(_MOST_HELD, int(allowed * _HELD_SHARE))
 
 
 def _unread(name: str, error: OSError) -> FleetError:

@@ -1,9 +1,10 @@
-"""Files that this process has mapped. They stay mapped for a while, even when a file becomes another blob: mapping
-pages takes longer than reading them."""
+"""Files that this process has mapped, and how many arrays may show them. They stay mapped for a while, even when a file
+becomes another blob: mapping pages takes longer than reading them."""
 
 import ctypes
 import mmap
 import os
+import resource
 from collections import OrderedDict
 from pathlib import Path
 
@@ -13,6 +14,10 @@ import numpy as np
 _AT_ONCE = getattr(mmap, "MAP_POPULATE", 0)
 _PLACE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
 _MOST_FILES = 64
+# Limits the arrays that this process maps, over all folders: each holds a descriptor, and other code needs some too.
+# Further arrays are copied.
+_HELD_SHARE = 0.5
+_MOST_HELD = 10_000
 # MAP_FIXED: the same number on Linux, macOS and the BSDs; Python has no name for it.
 _FIXED = 0x10
 _mmap = ctypes.CDLL(None, use_errno=True).mmap
@@ -41,6 +46,12 @@ class Mapping(mmap.mmap):
             error = ctypes.get_errno()
             raise OSError(error, os.strerror(error))
         return mapping
+
+
+def most_held() -> int:
+    """Most arrays that this process may map instead of copying them."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST_HELD if allowed == resource.RLIM_INFINITY else min(_MOST_HELD, int(allowed * _HELD_SHARE))
 
 
 class Mappings:
