@@ -4,9 +4,10 @@ import os
 import sys
 
 from parlmesh.config import parse_arguments
+from parlmesh.exit_codes import EXIT_CONFIGURATION
 from parlmesh.grpc_engine import choose_engine
 from parlmesh.kept_imports import kept_imports
-from parlmesh.optional_packages import EXIT_CONFIGURATION, SERVER, require
+from parlmesh.optional_packages import SERVER, require
 
 from .config import ActorConfig
 

@@ -4,7 +4,8 @@ import importlib.util
 import sys
 from collections.abc import Mapping
 
-EXIT_CONFIGURATION = 2
+from parlmesh.exit_codes import EXIT_CONFIGURATION
+
 SERVER = ("grpc_health", "grpc_reflection", "prometheus_client")
 """Packages that every service imports and the SDK does not."""
 

@@ -6,9 +6,9 @@ import tempfile
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
+from parlmesh.exit_codes import EXIT_TRY_AGAIN
 from parlmesh.processes.child_process import kill_session, last_words, spawn
 from parlmesh.processes.process_exit import Process
-from parlmesh.rpc.error_statuses import EXIT_TRY_AGAIN
 from parlmesh.telemetry import get_logger
 
 from .collectives import Group, RankLost, dist

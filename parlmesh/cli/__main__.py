@@ -20,9 +20,10 @@ from parlmesh.cli.commands.top import top
 from parlmesh.cli.commands.up import up
 from parlmesh.cli.examples import give_examples
 from parlmesh.errors import FleetError
+from parlmesh.exit_codes import EXIT_CONFIGURATION, exit_code
 from parlmesh.grpc_engine import choose_engine
 from parlmesh.harmless_text import visible_lines
-from parlmesh.optional_packages import EXIT_CONFIGURATION, missing_extra
+from parlmesh.optional_packages import missing_extra
 
 EXIT_BROKEN_PIPE = 141
 """The exit code a shell reports for a program that SIGPIPE ended."""
@@ -129,8 +130,6 @@ def main() -> None:
 
 
 def _end(error: FleetError) -> None:
-    from parlmesh.rpc.error_statuses import exit_code
-
     sys.stderr.write(f"parlmesh: {visible_lines(error.message)}\n")
     sys.exit(exit_code(error))
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from parlmesh.errors import ConfigError
+from parlmesh.exit_codes import EXIT_CONFIGURATION
 
 from .effective_config import MASK, to_yaml
 from .fields import REQUIRED, Leaf, describe, is_secret, leaves
@@ -18,8 +19,6 @@ from .loader import load
 from .validation_errors import stray_variables
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
-
-EXIT_CONFIGURATION = 2
 
 
 def parse_arguments(

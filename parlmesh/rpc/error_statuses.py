@@ -1,4 +1,4 @@
-"""The single mapping between the fleet's errors, gRPC statuses and exit codes."""
+"""The single mapping between the fleet's errors and gRPC statuses."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -45,23 +45,6 @@ STATUS_BY_ERROR: Mapping[type[FleetError], grpc.StatusCode] = {
 _ERROR_BY_STATUS = {code: error for error, code in STATUS_BY_ERROR.items() if error is not ConfigError}
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
-EXIT_OK = 0
-EXIT_OTHER = 1
-EXIT_CONFIGURATION = 2
-EXIT_CANNOT_LISTEN = 3
-EXIT_SECURITY = 4
-EXIT_TRY_AGAIN = 75
-"""EX_TEMPFAIL of sysexits: another try may succeed."""
-
-_EXIT_BY_REASON = {"CANNOT_LISTEN": EXIT_CANNOT_LISTEN, "SECURITY": EXIT_SECURITY}
-_EXIT_BY_ERROR: Mapping[type[FleetError], int] = {
-    ConfigError: EXIT_CONFIGURATION,
-    InvalidInput: EXIT_CONFIGURATION,
-    Unauthenticated: EXIT_SECURITY,
-    PermissionDenied: EXIT_SECURITY,
-    FleetError: EXIT_OTHER,
-}
-
 # What a grpc.aio client reports when a write fails because the RPC has ended: it overwrites the server's own status,
 # even one that has arrived (grpc issue 36066). All that is known then is that another try is in order.
 _LOST_STATUS = "Internal error from Core"
@@ -74,13 +57,6 @@ _LONGEST_METADATA_BYTES = 1024
 def status_code(error: FleetError) -> grpc.StatusCode:
     """The code of the nearest class that is in the table."""
     return next(STATUS_BY_ERROR[kind] for kind in type(error).__mro__ if kind in STATUS_BY_ERROR)
-
-
-def exit_code(error: FleetError) -> int:
-    """The exit code of a process that ends with this error."""
-    if error.reason in _EXIT_BY_REASON:
-        return _EXIT_BY_REASON[error.reason]
-    return next(_EXIT_BY_ERROR[kind] for kind in type(error).__mro__ if kind in _EXIT_BY_ERROR)
 
 
 def status_from_error(error: FleetError) -> status_pb2.Status:

@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from parlmesh.exit_codes import EXIT_CONFIGURATION, EXIT_OK, EXIT_OTHER, exit_code
 from parlmesh.harmless_text import visible
-from parlmesh.optional_packages import EXIT_CONFIGURATION, missing_extra
+from parlmesh.optional_packages import missing_extra
 from parlmesh.telemetry import get_logger
 from parlmesh.telemetry.stack_dump import answer_signal
 
-from .error_statuses import EXIT_OK, EXIT_OTHER, exit_code, fleet_error_in
+from .error_statuses import fleet_error_in
 from .event_loop import loop_factory
 
 log = get_logger("parlmesh.service")

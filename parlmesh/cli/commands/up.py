@@ -123,10 +123,10 @@ def _run(settings: "UpConfig", paths: "RunPaths", session: "Session", *, resumed
 
     from parlmesh.cli.up_session import train
     from parlmesh.errors import AlreadyExists
+    from parlmesh.exit_codes import EXIT_CONFIGURATION
     from parlmesh.local.fleet_processes import refuse_busy_ports
     from parlmesh.local.process_configs import up_settings
     from parlmesh.processes import write_settings
-    from parlmesh.rpc.error_statuses import EXIT_CONFIGURATION
     from parlmesh.rpc.service_main import keep_files_private
 
     refuse_busy_ports(settings)

@@ -9,8 +9,8 @@ import pytest
 from parlmesh.client import ClientConfig, PARLController
 from parlmesh.config import ListenConfig
 from parlmesh.errors import ConfigError, Unauthenticated
+from parlmesh.exit_codes import exit_code
 from parlmesh.rpc import open_channel
-from parlmesh.rpc.error_statuses import exit_code
 from parlmesh.rpc.server import FleetServer
 from parlmesh.security import Identity, Role, SecurityConfig
 from parlmesh.testing import free_port

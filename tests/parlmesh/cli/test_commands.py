@@ -17,7 +17,8 @@ from parlmesh.cli.commands.status import status
 from parlmesh.cli.commands.top import _chosen
 from parlmesh.cli.screen.fleet_view import FleetView
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, InvalidInput, NotFound, Unavailable
-from parlmesh.rpc.error_statuses import exit_code, status_from_error
+from parlmesh.exit_codes import exit_code
+from parlmesh.rpc.error_statuses import status_from_error
 from parlmesh.security import SecurityConfig
 from parlmesh.testing import Process, free_port, serve, wait_until
 from parlmesh.testing.tasks import FakeTasks

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import parlmesh
-from parlmesh.rpc import error_statuses
+from parlmesh import exit_codes
 from parlmesh.rpc.error_statuses import STATUS_BY_ERROR
 
 ROOT = Path(parlmesh.__file__).parents[1]
@@ -41,5 +41,5 @@ def test_the_reasons_are_those_of_the_library_and_sorted() -> None:
 
 
 def test_the_exit_codes_are_the_code_s() -> None:
-    codes = [value for name, value in vars(error_statuses).items() if name.startswith("EXIT_")]
+    codes = [value for name, value in vars(exit_codes).items() if name.startswith("EXIT_")]
     assert [int(row[0]) for row in rows("Exit codes")] == sorted(codes)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import parlmesh.errors
 from parlmesh.errors import ConfigError, FleetError, InvalidInput, NotFound, ResourceExhausted, Unavailable
 from parlmesh.rpc import error_from_rpc, error_from_status, status_from_error
-from parlmesh.rpc.error_statuses import DETAILS_KEY, STATUS_BY_ERROR, exit_code, fleet_error_in, status_code
+from parlmesh.rpc.error_statuses import DETAILS_KEY, STATUS_BY_ERROR, fleet_error_in, status_code
 
 ALL_ERRORS = [
     kind for kind in vars(parlmesh.errors).values() if isinstance(kind, type) and issubclass(kind, FleetError)
@@ -111,21 +111,3 @@ def test_a_group_of_one_error_is_that_error() -> None:
 def test_a_group_that_hides_a_defect_is_a_defect() -> None:
     assert fleet_error_in(ExceptionGroup("g", [NotFound("gone"), ValueError("x")])) is None
     assert fleet_error_in(ValueError("x")) is None
-
-
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (ConfigError("x"), 2),
-        (InvalidInput("x"), 2),
-        (Unavailable("x", reason="CANNOT_LISTEN"), 3),
-        (ConfigError("x", reason="SECURITY"), 4),
-        (parlmesh.errors.Unauthenticated("x"), 4),
-        (parlmesh.errors.PermissionDenied("x"), 4),
-        (Unavailable("x"), 1),
-        (_OfAService("x"), 1),
-        (FleetError("x"), 1),
-    ],
-)
-def test_exit_codes(error: FleetError, code: int) -> None:
-    assert exit_code(error) == code
