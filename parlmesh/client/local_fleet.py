@@ -18,12 +18,11 @@ from parlmesh.processes import ChildSpec, Supervisor, merged, service_command, w
 from parlmesh.rpc.error_statuses import fleet_error_in
 from parlmesh.telemetry import get_logger
 
+from .worker_processes import WORKERS_PER_PROCESS, processes_for, shares
+
 log = get_logger("parlmesh.client")
 
 HOST = "127.0.0.1"
-WORKERS_PER_PROCESS = 1000
-"""Most workers in one actor process."""
-_WORKERS_WORTH_A_PROCESS = 10
 _GRACE_SECONDS = 2.0
 _LONGEST_ARGUMENTS = 100_000
 _FOREIGN_SETTINGS = ("PARLMESH_SCHEDULER__", "PARLMESH_ACTOR__")
@@ -38,18 +37,6 @@ def check_not_importing() -> None:
             ' `if __name__ == "__main__":`',
             reason="UNGUARDED_PROGRAM",
         )
-
-
-def processes_for(workers: int, cores: int) -> int:
-    """Actor processes for this many workers: one per core where that pays off, never one per worker."""
-    wanted = min(cores, -(-workers // _WORKERS_WORTH_A_PROCESS))
-    return max(wanted, -(-workers // WORKERS_PER_PROCESS))
-
-
-def shares(workers: int, processes: int) -> list[int]:
-    """Workers of each process, as evenly as possible."""
-    least, more = divmod(workers, processes)
-    return [least + (index < more) for index in range(processes)]
 
 
 class LocalFleet:
