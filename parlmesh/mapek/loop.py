@@ -12,11 +12,11 @@ from parlmesh.client import ActorInfo, ActorState, Outcome, PARLController, Plac
 from parlmesh.errors import FailedPrecondition, InvalidInput
 
 from .config import MapekConfig
-from .cycle_order import ORDERS
 from .fleet_actions import fleet_actions
 from .knowledge import Knowledge
 from .node_calls import NodeCalls
 from .node_cycle import Journey, Surroundings
+from .phase_order import ORDERS
 from .planned_action import Executor
 from .planning.arbiter import Arbiter
 from .planning.trained_planner import Policy

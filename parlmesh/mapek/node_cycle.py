@@ -13,8 +13,8 @@ from .config import UNREACHABLE, MapekConfig, RuleConfig
 from .knowledge import Knowledge
 from .node_answers import LONGEST_TEXT, Unusable, readings, standing, symptoms
 from .planned_action import Executor
-from .planning.action_choice import most_urgent
 from .planning.arbiter import Arbiter
+from .planning.symptom_order import most_urgent
 from .planning.trained_planner import Policy
 from .types import Decision, Health, NodeReport, Symptom
 

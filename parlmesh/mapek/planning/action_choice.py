@@ -1,5 +1,5 @@
-"""Which symptom is treated first, and by which of the allowed actions: by the rule's order, by what worked for this
-symptom, or by a trained policy."""
+"""Which of the allowed actions treats a symptom: by the rule's order, by what worked for this symptom, or by a trained
+policy."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from parlmesh.errors import InvalidInput
 
-from ..types import Candidate, Symptom
+from ..types import Candidate
 from .trained_planner import ActionModel
 
 _PRIOR_SECONDS = 30.0
@@ -21,16 +21,6 @@ class Choice:
     action: str
     reason: str
     standing: dict[str, float]
-
-
-def most_urgent(symptoms: Mapping[str, Symptom]) -> list[Symptom]:
-    """Critical symptoms first, then those furthest past their limit."""
-
-    def key(symptom: Symptom) -> tuple[bool, float, str]:
-        excess = abs(symptom.value - symptom.limit) / max(abs(symptom.limit), 1e-9)
-        return symptom.severity != "critical", -excess, symptom.name
-
-    return sorted(symptoms.values(), key=key)
 
 
 def choose(
