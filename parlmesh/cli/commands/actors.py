@@ -15,7 +15,8 @@ from parlmesh.cli.connection import (
     scheduler_at,
     security_of,
 )
-from parlmesh.cli.screen.output_tables import age_of, enum_word, print_json, print_table
+from parlmesh.cli.screen.ages import age_of
+from parlmesh.cli.screen.output_tables import enum_word, print_json, print_table
 from parlmesh.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from parlmesh.cli.connection import (
     run,
     security_of,
 )
-from parlmesh.cli.screen.output_tables import age_of, print_json, print_object, print_table, say
+from parlmesh.cli.screen.ages import age_of
+from parlmesh.cli.screen.output_tables import print_json, print_object, print_table, say
 from parlmesh.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from parlmesh.cli.connection import (
     security_of,
 )
 from parlmesh.cli.key_value_options import pairs
-from parlmesh.cli.screen.output_tables import age_of, enum_word, print_json, print_table, say, seconds_of
+from parlmesh.cli.screen.ages import age_of, seconds_of
+from parlmesh.cli.screen.output_tables import enum_word, print_json, print_table, say
 from parlmesh.errors import DeadlineExceeded, InvalidInput, Unavailable
 from parlmesh.harmless_text import indented
 

@@ -4,7 +4,8 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from parlmesh.cli.screen.output_tables import age_of, enum_word, print_table, say
+from parlmesh.cli.screen.ages import age_of
+from parlmesh.cli.screen.output_tables import enum_word, print_table, say
 from parlmesh.harmless_text import indented
 from parlmesh.v1 import federation_service_pb2 as pb
 

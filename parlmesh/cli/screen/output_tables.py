@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from parlmesh.harmless_text import visible, visible_lines
 
 if TYPE_CHECKING:
-    from google.protobuf.duration_pb2 import Duration
     from google.protobuf.message import Message
-    from google.protobuf.timestamp_pb2 import Timestamp
     from rich.table import Table
 
 
@@ -150,19 +148,3 @@ def _table(
 def enum_word(name: str, prefix: str) -> str:
     """TASK_STATE_QUEUED as "queued"."""
     return name.removeprefix(prefix).lower()
-
-
-def seconds_of(duration: "Duration") -> str:
-    """A duration in ms or s."""
-    seconds = duration.seconds + duration.nanos / 1e9
-    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:,.1f} s"
-
-
-def age_of(moment: "Timestamp", now_seconds: float) -> str:
-    """How long ago in words; a dash when unset."""
-    if not moment.seconds:
-        return "–"
-    age = max(0.0, now_seconds - (moment.seconds + moment.nanos / 1e9))
-    if age < 60:
-        return f"{age:.1f} s ago"
-    return f"{age / 60:.0f} min ago" if age < 3_600 else f"{age / 3_600:.1f} h ago"

@@ -15,8 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from parlmesh.cli.connection import explained
+from parlmesh.cli.screen.ages import age_of
 from parlmesh.cli.screen.fleet_view import number, state_name
-from parlmesh.cli.screen.output_tables import age_of, enum_word
+from parlmesh.cli.screen.output_tables import enum_word
 from parlmesh.harmless_text import visible
 from parlmesh.rpc import open_channel, pages
 from parlmesh.security import SecurityConfig
