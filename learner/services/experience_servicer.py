@@ -13,6 +13,7 @@ from parlmesh.errors import FleetError, ResourceExhausted, Unavailable
 from parlmesh.rpc import caller, message_limit_metadata, status_from_error
 from parlmesh.rpc.server import metered, opens_by_itself
 from parlmesh.security import Role
+from parlmesh.upload_files import MOST_BYTES
 from parlmesh.v1 import experience_service_pb2 as pb
 from parlmesh.v1.experience_service_pb2_grpc import ExperienceServiceServicer
 from parlmesh.wire import ReceivedTrajectory, TensorLimits, TrajectoryReader, field_head
@@ -110,8 +111,9 @@ class ExperienceServicer(ExperienceServiceServicer):
         """A copy, which the actor cannot change any more."""
         if files is None:
             raise unreadable("no files were offered on this stream")
-        if named.size_bytes > self._message_bytes:
-            text = f"a file has {named.size_bytes} bytes; the limit is {self._message_bytes} (listen.max_message_bytes)"
+        limit = min(MOST_BYTES, self._message_bytes)
+        if named.size_bytes > limit:
+            text = f"file {named.number} has {named.size_bytes} bytes; the limit is {limit}"
             raise ResourceExhausted(text, reason="TOO_LARGE")
         data = os.pread(files.descriptor(named.number), named.size_bytes, 0)
         if len(data) != named.size_bytes:

@@ -186,6 +186,7 @@ class UploadFile(_message.Message):
     number: _builtins.int
     """The name ends with `-` and this number, 0 to 63."""
     size_bytes: _builtins.int
+    """At most 4 MiB, and no more than a message may have."""
     sequence: _builtins.int
     """Of the trajectory in it."""
     def __init__(

@@ -220,7 +220,7 @@ async def test_a_file_that_is_not_what_was_named_is_refused_and_the_stream_goes_
 async def test_numbers_and_sizes_beyond_the_limits_are_refused_before_anything_is_read(tmp_path):
     async with pair(tmp_path) as both:
         assert await lies(both, (64, 100), (1 << 31, 100)) == ["UPLOAD_FILE"] * 2
-        assert await lies(both, (0, 1 << 40), (0, 1 << 62)) == ["TOO_LARGE"] * 2
+        assert await lies(both, (0, (4 << 20) + 1), (0, 1 << 62)) == ["TOO_LARGE"] * 2
 
 
 async def test_a_file_that_holds_no_trajectory_gets_the_receipt_that_its_bytes_would(tmp_path):
