@@ -16,7 +16,7 @@ from learner.federation import messages as federation_messages
 from learner.federation import model_versions as federation_models
 from learner.federation.rules import records, update_checks
 from learner.services import metrics_servicer, model_servicer, page_tokens, training_servicer
-from parlmesh import limits
+from parlmesh import limits, upload_files
 from parlmesh.distribution import encoding_numbers as policy_encodings
 from parlmesh.distribution import policy_messages
 from parlmesh.v1 import (
@@ -69,6 +69,7 @@ COMMENTS = {name: comment for name, _, comment in comments()}
 TYPES = {name: kind for name, kind, _ in comments()}
 
 MOST: Mapping[str, float] = {
+    "UploadFile.size_bytes": upload_files.MOST_BYTES,
     "Payload.tensors": tensors.DEFAULT_LIMITS.max_tensors,
     "Tensor.name": tensors.DEFAULT_LIMITS.max_name,
     "Tensor.shape": tensors.DEFAULT_LIMITS.max_rank,
