@@ -1,10 +1,11 @@
-"""Counts since the start, and rates over the last minute. Time comes in as an argument."""
+"""Counts since the start, rates over the last minute, and the share of busy slots. Time comes in as an argument."""
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from .latency_histogram import LATENCY_BOUNDS, Histogram
+from .placement import Actor, ActorState
 from .task import QUEUED, RUNNING, WAITING, TaskState
 
 WINDOW_SECONDS = 60
@@ -106,3 +107,10 @@ class Statistics:
     def mean_latency(self, now: float) -> float:
         count, seconds = self._outcomes.totals(now)
         return seconds / count if count else 0.0
+
+
+def worker_utilization(actors: Iterable[Actor]) -> float:
+    """Share of the slots of READY actors that run a task; 0 without such actors."""
+    ready = [actor for actor in actors if actor.state is ActorState.READY]
+    slots = sum(actor.slots for actor in ready)
+    return sum(actor.running() for actor in ready) / slots if slots else 0.0

@@ -13,6 +13,7 @@ from parlmesh.v1 import task_pb2
 from ..core.chrome_trace import MAX_EVENTS, Attempt
 from ..core.core import Core
 from ..core.placement import Actor, ActorState
+from ..core.statistics import worker_utilization
 from ..core.task import ANYWHERE, Priority, Task, TaskState
 from ..journal.stored_task import StoredTask
 from . import busy_messages, messages
@@ -140,8 +141,8 @@ def actor_message(core: Core, actor: Actor) -> pb.Actor:
 
 def statistics(core: Core, now: float) -> pb.GetStatisticsResponse:
     counts = core.life.statistics
-    ready = [actor for actor in core.life.fleet.actors.values() if actor.state is ActorState.READY]
-    slots = sum(actor.slots for actor in ready)
+    actors = core.life.fleet.actors.values()
+    ready = [actor for actor in actors if actor.state is ActorState.READY]
     queue = core.life.queue
     oldest = queue.oldest()
     return pb.GetStatisticsResponse(
@@ -158,7 +159,7 @@ def statistics(core: Core, now: float) -> pb.GetStatisticsResponse:
         avg_task_latency_ms=counts.mean_latency(now) * 1e3,
         throughput_tps=counts.rate(now),
         policy_update_time_ms=core.sessions.policy_update_seconds * 1e3,
-        worker_utilization=sum(actor.running() for actor in ready) / slots if slots else 0.0,
+        worker_utilization=worker_utilization(actors),
         queued_by_priority={each.name.lower(): queue.ready_by_priority[each] for each in Priority},
         oldest_queued_seconds=max(0.0, now - oldest.submit_time) if oldest is not None else 0.0,
     )

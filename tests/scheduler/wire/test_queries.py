@@ -57,16 +57,11 @@ def test_rates_are_those_of_the_last_minute(harness: Harness) -> None:
     assert (found.throughput_tps, found.avg_task_latency_ms, found.completed_tasks) == (0.0, 0.0, 4)
 
 
-def test_utilisation_counts_slots_of_ready_actors_only(harness: Harness) -> None:
-    harness.connect("a", slots=4)
-    harness.connect("b", slots=4)
-    harness.submit(*[Task(str(number), "noop") for number in range(3)])
-    assert queries.statistics(harness.core, harness.now).worker_utilization == pytest.approx(3 / 8)
-    idle = min(harness.core.life.fleet.actors.values(), key=lambda actor: len(actor.leases))
-    harness.command(ActorCommand.PAUSE, idle.actor_id)
-    found = queries.statistics(harness.core, harness.now)
-    assert found.worker_utilization == pytest.approx((3 - len(idle.leases)) / 4)
-    assert found.ready_workers == 1
+def test_a_paused_actor_is_no_ready_worker(harness: Harness) -> None:
+    harness.connect("a")
+    harness.connect("b")
+    harness.command(ActorCommand.PAUSE, "a")
+    assert queries.statistics(harness.core, harness.now).ready_workers == 1
 
 
 def test_the_time_a_policy_takes_to_reach_every_actor_is_measured(harness: Harness) -> None:
