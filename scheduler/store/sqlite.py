@@ -15,6 +15,7 @@ from parlmesh.telemetry import get_logger
 
 from ..journal.compaction import Compactor
 from ..journal.records import count, seal
+from .compaction_schedule import CompactionSchedule
 from .file_ownership import Custody
 from .protocol import LEASES_PER_START, Opened, new_identity, next_floor
 from .row_compaction import Place, shorten
@@ -22,9 +23,6 @@ from .sqlite_repair import check_identity, check_length, check_presence, repair
 from .sqlite_tables import Tables
 
 log = get_logger("parlmesh.scheduler")
-
-# A failed compaction, mostly for lack of space, is not tried again at once.
-RETRY_SECONDS = 30.0
 
 
 class SqliteStore:
@@ -45,19 +43,12 @@ class SqliteStore:
         self._path = path
         self._synchronous = synchronous
         self._repair = repair
-        self._compact_records = compact_records
-        self._compact_bytes = compact_bytes
-        self._clock = clock
+        self._schedule = CompactionSchedule(compact_records=compact_records, compact_bytes=compact_bytes, clock=clock)
         self._custody = Custody(path)
         self._witness = Witness(path)
         self._tables: Tables | None = None
         self._place = Place()
         self._last_id = 0
-        self._new_records = 0
-        self._new_bytes = 0
-        # Size of the valid snapshot; its bytes are known once this process has read or written it.
-        self._live_tasks = self._live_bytes = 0
-        self._compact_after = float("-inf")
         self.identity = 0
 
     @property
@@ -94,8 +85,7 @@ class SqliteStore:
                 if tables.row("SELECT batch FROM journal WHERE id = ?", self._last_id + 1) != (sealed,):
                     raise
         self._last_id += 1
-        self._new_records += records
-        self._new_bytes += len(batch)
+        self._schedule.add(records, len(batch))
         self._witness.note(self._last_id)
 
     def renew_identity(self) -> None:
@@ -108,13 +98,10 @@ class SqliteStore:
         self._custody.check()
 
     def wants_compaction(self) -> bool:
-        many = self._new_records >= max(self._compact_records, 2 * self._live_tasks)
-        large = self._new_bytes >= max(self._compact_bytes, 2 * self._live_bytes)
-        return (many or large) and self._clock() >= self._compact_after
+        return self._schedule.is_due()
 
     def compact(self) -> Iterator[None]:
-        # Reset when it succeeds; the next compaction removes what this one leaves half done.
-        self._compact_after = self._clock() + RETRY_SECONDS
+        self._schedule.begin()
         with self.tables.errors():
             yield from self._compact()
 
@@ -151,25 +138,20 @@ class SqliteStore:
         tables = self.tables
         with tables.errors():
             for batch in tables.snapshot(self._place):
-                self._live_bytes += len(batch)
+                self._schedule.live_bytes += len(batch)
                 yield batch
             self._last_id = self._place.covered
             for batch in tables.journal(self._place.covered + 1):
                 yield batch
                 self._last_id += 1
-                self._new_records += count(batch)
-                self._new_bytes += len(batch)
+                self._schedule.add(count(batch), len(batch))
         check_length(self._path, self._last_id, seen)
         self._witness.begin(self.identity, self._last_id)
 
     def _compact(self) -> Iterator[None]:
-        pending, pending_bytes = self._new_records, self._new_bytes
-
         def switched(place: Place, compactor: Compactor, size: int) -> None:
-            self._place, self._live_tasks, self._live_bytes = place, compactor.tasks, size
-            self._new_records -= pending
-            self._new_bytes -= pending_bytes
-            self._compact_after = float("-inf")
+            self._place = place
+            self._schedule.succeed(compactor.tasks, size)
             compactor.unreadable.tell(str(self._path))
 
         yield from shorten(self.tables, self._place, self._last_id, switched)

@@ -13,6 +13,7 @@ from parlmesh.telemetry import get_logger
 from ...core.core import Core
 from ...journal.compaction import Compactor
 from ...journal.records import DamagedJournal, count, seal
+from ..compaction_schedule import CompactionSchedule
 from ..protocol import LEASES_PER_START, Deposed, Opened, new_identity
 from ..row_compaction import Place, shorten
 from .journal_rows import READ_SECONDS, Claim, Rows
@@ -21,7 +22,6 @@ from .standby_journal import Follower
 
 log = get_logger("parlmesh.scheduler")
 
-RETRY_SECONDS = 30.0
 CHECK_SECONDS = 5.0
 
 
@@ -43,8 +43,7 @@ class PostgresStore:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._where = str(target)
-        self._compact_records = compact_records
-        self._compact_bytes = compact_bytes
+        self._schedule = CompactionSchedule(compact_records=compact_records, compact_bytes=compact_bytes, clock=clock)
         self._clock = clock
         self._new_core = new_core
         self._database = Database(target, synchronous=synchronous == "full", name=f"{SESSION}{address}")
@@ -57,11 +56,6 @@ class PostgresStore:
         self._last_id = 0
         # Whether an append failed that may have been done.
         self._doubtful = False
-        self._new_records = 0
-        # In this term; a new leader starts from 0.
-        self._new_bytes = 0
-        self._live_tasks = self._live_bytes = 0
-        self._compact_after = float("-inf")
         self.leader = ""
         self.standbys = 0
         self.lapses_at = float("inf")
@@ -119,8 +113,7 @@ class PostgresStore:
                 raise
         self._doubtful = False
         self._last_id = number
-        self._new_records += records
-        self._new_bytes += len(batch)
+        self._schedule.add(records, len(batch))
 
     def renew_identity(self) -> None:
         identity = new_identity()
@@ -132,21 +125,16 @@ class PostgresStore:
         self._rows.place()
 
     def wants_compaction(self) -> bool:
-        many = self._new_records >= max(self._compact_records, 2 * self._live_tasks)
-        large = self._new_bytes >= max(self._compact_bytes, 2 * self._live_bytes)
-        return (many or large) and self._clock() >= self._compact_after
+        return self._schedule.is_due()
 
     def compact(self) -> Iterator[None]:
-        self._compact_after = self._clock() + RETRY_SECONDS
+        self._schedule.begin()
         # Read from the database, because a switch whose answer was lost counts too.
         self._place = self._rows.place()
-        pending, pending_bytes = self._new_records, self._new_bytes
 
         def switched(place: Place, compactor: Compactor, size: int) -> None:
-            self._place, self._live_tasks, self._live_bytes = place, compactor.tasks, size
-            self._new_records -= pending
-            self._new_bytes -= pending_bytes
-            self._compact_after = float("-inf")
+            self._place = place
+            self._schedule.succeed(compactor.tasks, size)
             compactor.unreadable.tell(self._where)
 
         yield from shorten(self._rows, self._place, self._last_id, switched)
@@ -168,7 +156,9 @@ class PostgresStore:
 
     def _lead(self, taken: Taken) -> None:
         self._rows.claim, self.identity = taken.claim, taken.identity
-        self.leader, self._doubtful, self._new_records = self._leadership.address, False, 0
+        self.leader, self._doubtful = self._leadership.address, False
+        # Bytes count only as far as this process appended them.
+        self._schedule.new_records = 0
         log.info("leading", epoch=taken.claim.epoch, store=self._where)
 
     def _read_all(self) -> Iterator[bytes]:
@@ -178,7 +168,7 @@ class PostgresStore:
         for batch in self._rows.journal(self._place.covered + 1):
             yield batch
             self._last_id += 1
-            self._new_records += count(batch)
+            self._schedule.new_records += count(batch)
 
     def _opened_warm(self, taken: Taken, follower: Follower) -> Opened:
         self._lead(taken)
@@ -187,7 +177,8 @@ class PostgresStore:
         if not follower.caught_up:
             raise Deposed("the journal was compacted while it was taken over")
         self._follower = None
-        self._place, self._last_id, self._new_records = follower.place, follower.last_id, follower.records
+        self._place, self._last_id = follower.place, follower.last_id
+        self._schedule.new_records = follower.records
         if follower.lost:
             log.error("acknowledged_rows_lost", store=self._where)
             self.renew_identity()
