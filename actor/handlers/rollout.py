@@ -1,32 +1,31 @@
 """Collecting experience: steps environments with the newest policy and uploads each fragment for a receipt."""
 
-import asyncio
 import json
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from pydantic import AliasChoices, Field
 
-from parlmesh.environments.two_players import NEWEST, Finished, Opponent
-from parlmesh.errors import FailedPrecondition, InvalidInput
-from parlmesh.handlers import Context, HandlerError, Result, RunsIn, Tail
-from parlmesh.rollouts import Collector, collector_seed, games_by_opponent
+from parlmesh.environments.two_players import NEWEST, Opponent
+from parlmesh.handlers import Context, RunsIn, Tail
+from parlmesh.rollouts import Collector, collector_seed
 from parlmesh.telemetry import Waiting, get_logger
 from parlmesh.types import Array, Trajectory
 from parlmesh.wire import trajectory_to_request
 
 from ..learner.policy_cache import HeldPolicy
 from ..learner.policy_client import PolicyLink
-from ..learner.trajectory_uploads import Receipt, Uploads
+from ..learner.trajectory_uploads import Uploads
 from ..learner.unconfirmed_uploads import UnconfirmedUploads, Upload
 from ..metrics import ActorMetrics
 from .parameters import Parameters, SearchParameters, search_of
+from .rollout_tally import Tally
 
 log = get_logger("parlmesh.actor")
 
@@ -70,46 +69,6 @@ class _Kept:
     collector: Collector
 
 
-@dataclass(slots=True)
-class _Tally:
-    """What one task has collected so far."""
-
-    steps: int = 0
-    episodes: int = 0
-    policy_version: int = 0
-    accepted: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
-    games: list[Finished] = field(default_factory=list)
-    opponents: dict[str, str] = field(default_factory=dict)
-
-    def add(self, receipt: Receipt) -> None:
-        """Adds one receipt; raises HandlerError for an error other than FailedPrecondition."""
-        error = receipt.error
-        if error is None:
-            self.accepted += 1
-        elif isinstance(error, FailedPrecondition):
-            # Late or unwanted experience is no fault of the task: the submitter sees how much was refused, and why.
-            self.refused[error.reason] += 1
-        else:
-            retryable = not isinstance(error, InvalidInput)
-            text = f"the learner refused a trajectory: {error.message}"
-            raise HandlerError(text, retryable=retryable, reason=error.reason)
-
-    def result(self) -> Result:
-        """The task's result."""
-        return Result(
-            {
-                "steps": self.steps,
-                "episodes": self.episodes,
-                "policy_version": self.policy_version,
-                "accepted": self.accepted,
-                "refused": dict(self.refused),
-                **({"games": games_by_opponent(self.games)} if self.games else {}),
-                **({"opponents": self.opponents} if self.opponents else {}),
-            }
-        )
-
-
 class Rollout:
     """The kind `rollout`. Each slot keeps its environments from task to task, so that episodes go on."""
 
@@ -142,7 +101,7 @@ class Rollout:
     def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Tail:
         """{run_id, environment, num_envs, trajectory_steps, fragments, seed, …}: RolloutParameters"""
         wanted = RolloutParameters.of(self.kind, parameters)
-        tally = _Tally()
+        tally = Tally()
         uploads: deque[Upload] = deque()
         with self._collector(wanted, context.slot) as collector:
             for _ in range(wanted.fragments):
@@ -153,7 +112,7 @@ class Rollout:
                 upload = self._collect(collector, wanted, context, tally)
                 uploads.append(upload)
                 self._unconfirmed.add(context.slot, upload)
-        return Tail(lambda: _receipts(uploads, tally))
+        return Tail(lambda: tally.settled(uploads))
 
     def reset(self) -> None:
         """Closes the environments; those in use are closed when their task ends."""
@@ -163,7 +122,7 @@ class Rollout:
         for entry in kept.values():
             _close(entry.collector)
 
-    def _collect(self, collector: Collector, wanted: RolloutParameters, context: Context, tally: _Tally) -> Upload:
+    def _collect(self, collector: Collector, wanted: RolloutParameters, context: Context, tally: Tally) -> Upload:
         asked = time.perf_counter()
         held = self._policies.policy(wanted.run_id, wanted.min_policy_version, context, wanted.run_uid)
         opponents = self._opponents(wanted, held, context, tally)
@@ -199,9 +158,7 @@ class Rollout:
         )
         return self._uploads.begin(trajectory_to_request(trajectory))
 
-    def _opponents(
-        self, wanted: RolloutParameters, held: HeldPolicy, context: Context, tally: _Tally
-    ) -> list[Opponent]:
+    def _opponents(self, wanted: RolloutParameters, held: HeldPolicy, context: Context, tally: Tally) -> list[Opponent]:
         """The versions that were asked for, each exactly; the task's result names their digests."""
         found = []
         for each in wanted.opponents:
@@ -259,11 +216,3 @@ def _close(collector: Collector) -> None:
         collector.close()
     except Exception as error:
         log.exception("environments_not_closed", error)
-
-
-async def _receipts(uploads: deque[Upload], tally: _Tally) -> Result:
-    """Ends a rollout once every receipt is in."""
-    while uploads:
-        # The upload goes on even if nobody waits for its receipt any more.
-        tally.add(await asyncio.shield(asyncio.wrap_future(uploads.popleft())))
-    return tally.result()
