@@ -9,8 +9,9 @@ from functools import partial
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 
-from parlmesh.cli.screen.fleet_view import FleetView, plain_line
+from parlmesh.cli.screen.fleet_view import FleetView
 from parlmesh.cli.screen.live_table import REFRESHES_PER_SECOND, render
+from parlmesh.cli.screen.progress_line import plain_line
 from parlmesh.cli.screen.top_tabs import Tabs, heading, render_tab
 
 PLAIN_SECONDS = 2.0

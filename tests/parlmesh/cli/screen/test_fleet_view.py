@@ -2,13 +2,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parlmesh.cli.screen.fleet_view import FleetView, clock, plain_line, sparkline
+from parlmesh.cli.screen.fleet_view import FleetView, clock, sparkline
 from parlmesh.v1.scheduler_service_pb2 import (
     ACTOR_STATE_LOST,
     ACTOR_STATE_PAUSED,
     ACTOR_STATE_READY,
     Actor,
-    GetStatisticsResponse,
 )
 from parlmesh.v1.training_service_pb2 import (
     TRAINING_STATE_FAILED,
@@ -19,18 +18,6 @@ from parlmesh.v1.training_service_pb2 import (
     Training,
     TrainingProgress,
 )
-
-
-def test_what_holds_a_run_up_what_fails_and_what_would_help_are_shown() -> None:
-    view = FleetView("one", serial=True)
-    progress = TrainingProgress(steps=1, failed_rollouts=2, last_failure="ValueError: x")
-    training = Training(run_id="one", progress=progress, obstacle="the disk is full", notes=["3 actors are idle"])
-    view.learn(training)
-    view.learn(training)
-    line = plain_line(view, 1.0)
-    assert "failed 2 rollouts; the last one: ValueError: x" in line
-    assert "held up: the disk is full" in line
-    assert list(view.notes) == ["3 actors are idle"]
 
 
 def training(steps: int = 0, **fields: float) -> Training:
@@ -71,33 +58,11 @@ def test_actors_are_counted_by_state_and_against_the_number_asked_for() -> None:
     assert view.total_actors == 8
 
 
-def test_a_plain_line_has_every_figure() -> None:
-    view = FleetView("one", expected_actors=2, supervised=True, restarts=lambda: 3)
-    view.learn(
-        training(
-            1_000_000,
-            steps_per_second=24_310.4,
-            episode_return=312.44,
-            evaluation_return=401,
-            goal_return=475,
-            policy_version=87,
-            policy_lag=0.43,
-            max_policy_lag_seen=2,
-            queued_trajectories=5,
-            learner_idle_ratio=0.25,
-            actor_idle_ratio=0.621,
-        )
-    )
-    view.statistics = GetStatisticsResponse(queued_tasks=4)
-    view.actors = (Actor(state=ACTOR_STATE_READY),)
-    assert plain_line(view, 75.0) == (
-        " 1:15  running  steps 1,000,000/1,000  24,310/s  return 312.4  evaluation 401.0 / goal 475  version 87"
-        "  lag 0.4 (max 2)  waiting 25% learner, 62% actors  queued 5 trajectories, 4 tasks  actors 1/2  restarts 3"
-    )
-
-
-def test_a_serial_line_speaks_of_no_actors() -> None:
-    assert plain_line(FleetView("one", serial=True, phase="starting"), 1.0) == " 0:01  starting"
+def test_what_would_help_is_noted_once() -> None:
+    view = FleetView("one")
+    for _ in range(2):
+        view.learn(Training(notes=["3 actors are idle"]))
+    assert list(view.notes) == ["3 actors are idle"]
 
 
 def test_notes_are_bounded_and_all_counted() -> None:
