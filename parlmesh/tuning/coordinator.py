@@ -11,6 +11,7 @@ from parlmesh.errors import FailedPrecondition
 from parlmesh.types import Array
 
 from .config import TuneConfig
+from .hopeless_study import Prospects
 from .plugin import KIND
 from .search_space import settings_of
 from .study import Study
@@ -18,8 +19,6 @@ from .study import Study
 if TYPE_CHECKING:
     import optuna
 
-# If this many trials fail before any succeeds, they share a cause.
-_FAILURES_AT_START = 5
 _ATTEMPTS = 3
 # Outcomes that settings can cause: they cannot be trained, take too long, or kill the actor.
 _OWN_FAULT = (OutcomeState.FAILED, OutcomeState.QUARANTINED)
@@ -52,8 +51,7 @@ class Coordinator:
         self._controller, self._study, self._config = controller, study, config
         self._workers, self._tell = workers, tell
         self._id = uuid.uuid4().hex[:12]
-        self._failures = self._successes = 0
-        self._last_failure = ""
+        self._prospects = Prospects()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Runs until the study is complete or `stop` is set; then running trials are cancelled and queued again."""
@@ -70,11 +68,7 @@ class Coordinator:
                 for task in done - {stopping}:
                     running.discard(task)
                     task.result()
-                if self._failures >= _FAILURES_AT_START and not self._successes:
-                    raise FailedPrecondition(
-                        f"{self._failures} trials failed and none succeeded; the last: {self._last_failure}",
-                        reason="TRIALS_FAIL",
-                    )
+                self._prospects.check()
         finally:
             stopping.cancel()
             for task in running:
@@ -108,12 +102,12 @@ class Coordinator:
             if rung < config.rungs and trial.should_prune():
                 self._study.pruned(trial)
                 self._tell(Told(trial.number, "pruned", value, rung, values))
-                self._successes += 1
+                self._prospects.succeeded()
                 return
             if rung < config.rungs:
                 self._tell(Told(trial.number, "rung", value, rung, values))
         self._study.finished(trial, value)
-        self._successes += 1
+        self._prospects.succeeded()
         self._tell(Told(trial.number, "finished", value, config.rungs, values))
 
     async def _trained(
@@ -142,7 +136,6 @@ class Coordinator:
         why = str(outcome.error)
         if outcome.state not in _OWN_FAULT or getattr(outcome.error, "reason", "") == "UNKNOWN_KIND":
             raise FailedPrecondition(f"trial {trial.number} has no result from the fleet: {why}", reason="FLEET")
-        self._failures += 1
-        self._last_failure = why
+        self._prospects.failed(why)
         self._study.failed(trial, why)
         self._tell(Told(trial.number, "failed", None, rung, values, why))
