@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import grpc.aio
 
-from parlmesh.errors import DeadlineExceeded, FleetError, InvalidInput, PermissionDenied, Unauthenticated, Unavailable
+from parlmesh.errors import DeadlineExceeded, FleetError, InvalidInput, Unavailable
 from parlmesh.rpc import Backoff, together
 from parlmesh.telemetry import get_logger
 from parlmesh.v1.fleet_service_pb2 import ConnectRequest, ConnectResponse, Welcome
@@ -16,6 +16,7 @@ from parlmesh.v1.fleet_service_pb2 import ConnectRequest, ConnectResponse, Welco
 from ..config import LimitsConfig
 from ..metrics import ActorMetrics
 from ..stream_errors import STREAM_ERRORS, fleet_error_of
+from .lasting_refusal import LastingRefusal
 from .worker import Worker
 
 if TYPE_CHECKING:
@@ -26,10 +27,6 @@ log = get_logger("parlmesh.actor")
 _Call: TypeAlias = "grpc.aio.StreamStreamCall[ConnectRequest, ConnectResponse]"
 # The scheduler's reason when a later start has replaced this actor: it must not come back.
 OLD_INCARNATION = "OLD_INCARNATION"
-# How long good credentials may be refused, because files on both sides are changed one after another.
-_RENEWAL_SECONDS = 60.0
-# How often an actor that never got through asks why.
-_LOOK_SECONDS = 5.0
 # Longest wait for the scheduler to notice that a later start is dead.
 _LONGEST_LAPSE_SECONDS = 600.0
 # The interval when the scheduler names none.
@@ -54,9 +51,7 @@ class Uplink:
         refusal: Callable[[], str] = lambda: "",
     ) -> None:
         self._worker = worker
-        self._refusal = refusal
-        self._refused_since: float | None = None
-        self._next_look = 0.0
+        self._refusals = LastingRefusal(refusal)
         self._rival_until: float | None = None
         self._was_connected = False
         self._joined, self._apart = asyncio.Event(), asyncio.Event()
@@ -100,26 +95,14 @@ class Uplink:
         log.info("left", actor_id=actor_id, scheduler=self._scheduler)
 
     async def _check(self, cause: FleetError) -> None:
-        """Raises errors that will not pass. Credentials of an actor that was connected may be about to be renewed."""
+        """Raises errors that will not pass."""
         if cause.reason == OLD_INCARNATION:
             newest = int(cause.metadata.get("newest_incarnation", 0))
             if self._succeeds(newest) or self._outwaits(float(cause.metadata.get("lapse_seconds", 0.0))):
                 return
         if cause.reason == OLD_INCARNATION or isinstance(cause, InvalidInput):
             raise cause
-        refused: FleetError | None = cause if isinstance(cause, (Unauthenticated, PermissionDenied)) else None
-        now = asyncio.get_running_loop().time()
-        if isinstance(cause, Unavailable) and not self._was_connected and now >= self._next_look:
-            self._next_look = now + _LOOK_SECONDS
-            found = await asyncio.to_thread(self._refusal)
-            refused = Unauthenticated(found, reason="SECURITY") if found else None
-        if refused is None:
-            self._refused_since = None
-            return
-        if self._refused_since is None:
-            self._refused_since = now
-        if not self._was_connected or now - self._refused_since >= _RENEWAL_SECONDS:
-            raise refused
+        await self._refusals.check(cause, was_connected=self._was_connected)
 
     @property
     def connected(self) -> bool:

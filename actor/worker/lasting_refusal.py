@@ -1,0 +1,37 @@
+"""When an actor that the scheduler keeps refusing ends itself: at once if it never got through, else after a while."""
+
+import asyncio
+from collections.abc import Callable
+
+from parlmesh.errors import FleetError, PermissionDenied, Unauthenticated, Unavailable
+
+# How long good credentials may be refused, because files on both sides are changed one after another.
+RENEWAL_SECONDS = 60.0
+# How often an actor that never got through asks why.
+_LOOK_SECONDS = 5.0
+
+
+class LastingRefusal:
+    """Follows the errors that end one actor's streams."""
+
+    def __init__(self, refusal: Callable[[], str]) -> None:
+        """`refusal` looks why no connection can be made: what the credentials lack, or nothing."""
+        self._refusal = refusal
+        self._refused_since: float | None = None
+        self._next_look = 0.0
+
+    async def check(self, cause: FleetError, *, was_connected: bool) -> None:
+        """Raises a refusal that lasts. Credentials of an actor that was connected may be about to be renewed."""
+        refused: FleetError | None = cause if isinstance(cause, (Unauthenticated, PermissionDenied)) else None
+        now = asyncio.get_running_loop().time()
+        if isinstance(cause, Unavailable) and not was_connected and now >= self._next_look:
+            self._next_look = now + _LOOK_SECONDS
+            found = await asyncio.to_thread(self._refusal)
+            refused = Unauthenticated(found, reason="SECURITY") if found else None
+        if refused is None:
+            self._refused_since = None
+            return
+        if self._refused_since is None:
+            self._refused_since = now
+        if not was_connected or now - self._refused_since >= RENEWAL_SECONDS:
+            raise refused
