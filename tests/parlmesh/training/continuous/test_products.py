@@ -1,5 +1,7 @@
 """Products of matrices, large and small: both ways give what torch's own operators give."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -9,8 +11,8 @@ from parlmesh.training.continuous import products
 @pytest.fixture(params=["small", "large", "large without oneDNN"])
 def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int, int]:
     """Rows, inputs and outputs of a layer."""
-    if "without" in request.param:
-        monkeypatch.setattr(products, "_LAYER", None)
+    layer = None if "without" in request.param else products.one_dnn_layer(Path("no such file"))
+    monkeypatch.setattr(products, "_LAYER", layer)
     return (8, 3, 5) if request.param == "small" else (256, 96, 128)
 
 
@@ -32,7 +34,10 @@ def test_a_product_takes_matrices_in_either_order_of_memory(sizes: tuple[int, in
     torch.testing.assert_close(found, left @ weight.t(), atol=1e-4, rtol=1e-4)
 
 
-def test_this_torch_has_onednns_layer() -> None:
+@pytest.mark.parametrize(("maker", "uses_it"), [("AuthenticAMD", True), ("GenuineIntel", False)])
+def test_one_dnn_is_used_where_mkl_is_slow(tmp_path: Path, maker: str, uses_it: bool) -> None:
     if "MKL-DNN" not in torch.__config__.show():
         pytest.skip("this build of torch has no oneDNN")
-    assert products._LAYER is not None, "torch renamed it: SAC would be slower by a third, in silence"
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nvendor_id\t: {maker}\n")
+    found = products.one_dnn_layer(tmp_path / "cpuinfo")
+    assert (found is not None) == uses_it, "if torch renamed it, SAC is slower by a third, in silence"
