@@ -14,7 +14,7 @@ import grpc.aio
 import xxhash
 
 from parlmesh.blobs import BlobFolder, Blobs, Reference, check_name
-from parlmesh.blobs.place import cannot_keep, place_for_blobs, usable_bytes
+from parlmesh.blobs.free_space import cannot_keep, place_for_blobs, usable_bytes
 from parlmesh.blobs.spares import is_private, private_file
 from parlmesh.durable_files import write_all
 from parlmesh.errors import FleetError, NotFound, Unavailable

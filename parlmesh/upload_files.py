@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from parlmesh.blobs.place import is_shared_memory, place_for_blobs
+from parlmesh.blobs.free_space import is_shared_memory, place_for_blobs
 
 KEY = "parlmesh-upload-files"
 """In the initial metadata of an upload stream: what the names of its files begin with."""

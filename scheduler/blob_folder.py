@@ -9,7 +9,7 @@ import time
 from hashlib import sha256
 from pathlib import Path
 
-from parlmesh.blobs.place import place_for_blobs
+from parlmesh.blobs.free_space import place_for_blobs
 from parlmesh.errors import FailedPrecondition
 from parlmesh.telemetry import get_logger
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from parlmesh.blobs import MARK, BlobFolder, check_name
-from parlmesh.blobs.place import is_shared_memory, usable_bytes
+from parlmesh.blobs.free_space import is_shared_memory, usable_bytes
 from parlmesh.blobs.spares import is_left, is_private, private_files
 from parlmesh.blobs.stock import Stock
 from parlmesh.blobs.store import PROOF

@@ -19,10 +19,10 @@ from .. import metrics
 from ..config import ExperienceConfig, TrainingConfig
 from ..experience.asked_rollouts import AskedRollouts
 from ..policies.league import League
+from .actor_listing import RolloutActors
 from .experience_source import Evaluation, MatchResult
 from .idle_slots import crowded
 from .reported_results import evaluation_of, match_of, told
-from .rollout_actors import RolloutActors
 from .rollout_failures import Failures
 from .scheduler_client import Dispatcher
 

@@ -16,8 +16,8 @@ import numpy as np
 from parlmesh.errors import FleetError, InvalidInput, NotFound, ResourceExhausted
 from parlmesh.types import Array
 
+from .free_space import is_full
 from .mappings import Mapping, Mappings, most_held
-from .place import is_full
 from .references import MARK, check_name, digest_of
 from .spares import Spares, private_file
 

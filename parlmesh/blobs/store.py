@@ -13,7 +13,7 @@ from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput
 from parlmesh.types import Array
 
 from .folder import BlobFolder, name_behind
-from .place import cannot_keep
+from .free_space import cannot_keep
 from .references import Reference, check_name, in_life, name_of
 
 Tensors: TypeAlias = Mapping[str, Array | Reference]

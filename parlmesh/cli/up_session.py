@@ -12,7 +12,8 @@ from parlmesh.cli.screen.fleet_view import FleetView
 from parlmesh.cli.screen.live_display import shown
 from parlmesh.cli.screen.live_table import console as new_console
 from parlmesh.cli.screen.next_commands import print_next
-from parlmesh.cli.screen.run_summary import Ending, print_ending, print_summary
+from parlmesh.cli.screen.run_summary import print_ending, print_summary
+from parlmesh.cli.up_ending import Ending
 from parlmesh.errors import FleetError
 from parlmesh.local.fleet_processes import UpFleet, has_dashboard
 from parlmesh.local.process_configs import RunPaths, Session, UpConfig

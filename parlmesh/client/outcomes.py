@@ -27,7 +27,7 @@ class OutcomeState(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     QUARANTINED = "quarantined"
-    """Lost three actors while they ran it."""
+    """Too many actors were lost while they ran it (three, unless the scheduler is set otherwise)."""
     REFUSED = "refused"
     """Never accepted by the scheduler, so it never ran."""
     ABANDONED = "abandoned"

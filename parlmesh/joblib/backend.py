@@ -18,8 +18,8 @@ from parlmesh.errors import InvalidInput
 from parlmesh.function_tasks import FunctionTask
 from parlmesh.types import Array
 
-from .calls import call_function, function_name, packed_call, stays_here
 from .estimators import unpacked
+from .remote_functions import call_function, function_name, packed_call, stays_here
 
 _LEAST_PUT_BYTES = 1 << 16
 _told: set[str] = set()

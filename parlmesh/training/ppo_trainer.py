@@ -7,6 +7,7 @@ import numpy as np
 
 from parlmesh.algorithms.gae import gae
 from parlmesh.algorithms.group_relative import group_relative
+from parlmesh.algorithms.importance_weights import importance_weights
 from parlmesh.algorithms.ppo import PpoTerms
 from parlmesh.algorithms.random_state import pack_random_state, restore_random_state
 from parlmesh.algorithms.schedules import scheduled
@@ -38,8 +39,6 @@ from .trainer import Update
 
 # Targets that need to know how much likelier steps are now than when they were taken.
 _AGED = ("weighted", "vtrace")
-# A single step that has become much likelier must not outweigh the rest of its batch.
-_LARGEST_LOG_WEIGHT = np.float32(math.log(4.0))
 
 
 class PpoTrainer:
@@ -165,7 +164,7 @@ class PpoTrainer:
             batch = batch._replace(values=values[:-1])
         log_ratios = batch.log_probs - columns[LOG_PROB]
         if config.targets in _AGED:
-            weights = _weights(log_ratios, valid)
+            weights = importance_weights(log_ratios, valid)
         if config.targets == "vtrace":
             advantages, returns = vtrace(log_ratios, rewards, values, *flags, discount=discount, smoothing=smoothing)
         elif config.targets == "group":
@@ -235,13 +234,6 @@ def _step_sizes(config: PpoConfig, progress: float) -> Steps:
 def _discount(config: PpoConfig, progress: float) -> float:
     final = config.discount if config.final_discount is None else config.final_discount
     return scheduled(progress, config.discount, final)
-
-
-def _weights(log_ratios: Array, valid: Array) -> Array:
-    """Weights of steps [T, E], 1 on average: how much likelier they are now than when they were taken."""
-    ratios = np.exp(np.minimum(log_ratios, _LARGEST_LOG_WEIGHT))
-    weights: Array = ratios / (ratios[valid].mean() + 1e-8)
-    return weights
 
 
 def _normalised(advantages: Array, valid: Array) -> Array:

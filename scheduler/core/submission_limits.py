@@ -6,7 +6,7 @@ from itertools import islice
 
 from parlmesh import limits
 from parlmesh.errors import FailedPrecondition, InvalidInput, PermissionDenied, ResourceExhausted
-from parlmesh.security.config import QuotaConfig
+from parlmesh.security.quotas import QuotaConfig
 from parlmesh.token_bucket import Rates
 
 from ..config import NamespaceConfig, QueueConfig

@@ -9,7 +9,7 @@ import xxhash
 
 from parlmesh import limits
 from parlmesh.blobs import check_name
-from parlmesh.blobs.place import cannot_keep
+from parlmesh.blobs.free_space import cannot_keep
 from parlmesh.blobs.spares import private_file
 from parlmesh.durable_files import write_all
 from parlmesh.errors import DeadlineExceeded, InvalidInput, NotFound, PermissionDenied, ResourceExhausted

@@ -18,7 +18,7 @@ from parlmesh.errors import FleetError, InvalidInput
 
 pytestmark = pytest.mark.e2e
 
-TASK_MODULES = ("parlmesh.joblib.calls",)
+TASK_MODULES = ("parlmesh.joblib.remote_functions",)
 
 
 @pytest.fixture(scope="module")

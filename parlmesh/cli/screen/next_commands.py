@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from parlmesh.cli.screen.run_summary import Ending
+from parlmesh.cli.up_ending import Ending
 from parlmesh.local.presets import presets_of
 from parlmesh.local.process_configs import RunPaths
 

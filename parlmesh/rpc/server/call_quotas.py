@@ -8,7 +8,7 @@ from collections.abc import Callable
 from parlmesh.errors import FleetError, ResourceExhausted
 from parlmesh.security import ANYONE, Identity
 from parlmesh.security.authorisation import UNKNOWN
-from parlmesh.security.config import QuotaConfig
+from parlmesh.security.quotas import QuotaConfig
 from parlmesh.token_bucket import Rates
 
 _MOST_WAITING = 32

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from parlmesh.errors import FleetError, InvalidInput
 from parlmesh.security import ANYONE, Identity
 from parlmesh.security.authorisation import UNKNOWN, Guard
-from parlmesh.security.config import QuotaConfig
+from parlmesh.security.quotas import QuotaConfig
 from parlmesh.security.roles import OPEN_METHODS
 
 from ..caller_identity import caller, set_caller

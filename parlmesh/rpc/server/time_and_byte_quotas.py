@@ -15,7 +15,7 @@ from typing import Any, Self
 from parlmesh.errors import ResourceExhausted
 from parlmesh.security import Identity, Role
 from parlmesh.security.authorisation import UNKNOWN
-from parlmesh.security.config import QuotaConfig
+from parlmesh.security.quotas import QuotaConfig
 
 from .metrics import PACED
 

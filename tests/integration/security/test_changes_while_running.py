@@ -12,8 +12,8 @@ import pytest
 
 from parlmesh.rpc import error_from_rpc, open_channel
 from parlmesh.security import Role, SecurityConfig
-from parlmesh.security.config import QuotaConfig
 from parlmesh.security.pem_files import read_certificates, write_certificate
+from parlmesh.security.quotas import QuotaConfig
 from parlmesh.security.signed_assertions import proof_of
 from parlmesh.security.tokens import read_rows, write_token
 from parlmesh.testing import wait_until_async

@@ -8,7 +8,7 @@ import pytest
 
 from learner.build import build_runs, build_services
 from learner.config import LearnerConfig
-from learner.sources.rollout_actors import RolloutActor
+from learner.sources.actor_listing import RolloutActor
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import Collector, collector_seed
 from parlmesh.rpc import error_from_status, open_channel

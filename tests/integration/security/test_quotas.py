@@ -16,7 +16,7 @@ from parlmesh.rpc import error_from_rpc, open_channel
 from parlmesh.rpc.server import call_quotas as quotas_module
 from parlmesh.rpc.server.metrics import REFUSED
 from parlmesh.security import Role, SecurityConfig
-from parlmesh.security.config import QuotaConfig
+from parlmesh.security.quotas import QuotaConfig
 from parlmesh.security.tokens import write_token
 from parlmesh.testing import wait_until_async
 from parlmesh.v1 import scheduler_service_pb2 as pb

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from learner.config import ExperienceConfig, TrainingConfig
+from learner.sources.actor_listing import RolloutActor
 from learner.sources.fleet_source import FleetSource, Listener
-from learner.sources.rollout_actors import RolloutActor
 from parlmesh.errors import FleetError, InvalidInput, Unavailable
 from parlmesh.rpc import open_channel
 from parlmesh.testing import HandClock

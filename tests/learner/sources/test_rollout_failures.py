@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learner.sources.rollout_actors import RolloutActor, RolloutActors
+from learner.sources.actor_listing import RolloutActor, RolloutActors
 from learner.sources.rollout_failures import Failures
 from parlmesh.rpc import open_channel
 

@@ -16,8 +16,8 @@ from sklearn.svm import SVC
 
 from parlmesh.argument_values import pack, unpack
 from parlmesh.errors import InvalidInput
-from parlmesh.joblib.calls import call_function
 from parlmesh.joblib.estimators import packed, unpacked
+from parlmesh.joblib.remote_functions import call_function
 
 
 def over_the_wire(value: Any) -> Any:

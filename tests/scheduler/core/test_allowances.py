@@ -3,7 +3,8 @@ import random
 import pytest
 
 from parlmesh.errors import ResourceExhausted
-from parlmesh.security.config import QuotaConfig, SecurityConfig
+from parlmesh.security.config import SecurityConfig
+from parlmesh.security.quotas import QuotaConfig
 from scheduler.config import SchedulerConfig
 from scheduler.core.core import Core
 from scheduler.core.submission_limits import owner_in

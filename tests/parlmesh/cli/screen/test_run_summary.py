@@ -4,7 +4,8 @@ from pathlib import Path
 from rich.console import Console
 
 from parlmesh.cli.screen.next_commands import next_commands, print_next
-from parlmesh.cli.screen.run_summary import Ending, print_summary
+from parlmesh.cli.screen.run_summary import print_summary
+from parlmesh.cli.up_ending import Ending
 from parlmesh.local.process_configs import RunPaths
 from parlmesh.v1.training_service_pb2 import (
     TRAINING_STATE_FAILED,

@@ -7,7 +7,7 @@ from parlmesh.rpc.server import call_quotas as module
 from parlmesh.rpc.server.call_quotas import Quotas
 from parlmesh.security import ANYONE, Identity, Role
 from parlmesh.security.authorisation import UNKNOWN
-from parlmesh.security.config import QuotaConfig
+from parlmesh.security.quotas import QuotaConfig
 from parlmesh.testing import HandClock
 
 EVE = Identity("eve", Role.READER)

@@ -7,7 +7,7 @@ import pytest
 from parlmesh.errors import ResourceExhausted
 from parlmesh.rpc.server.time_and_byte_quotas import Account, Accounts, Bucket, metered, paced, set_account, take_bytes
 from parlmesh.security import ANYONE, Identity, Role
-from parlmesh.security.config import QuotaConfig
+from parlmesh.security.quotas import QuotaConfig
 
 MALLORY = Identity("mallory", Role.ACTOR)
 QUOTAS = QuotaConfig(bytes_per_second=1000.0, loop_share=0.5)
