@@ -223,8 +223,8 @@ class PARLController(FleetOperations):
     def submit(self, function: FunctionTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[R]":
         """Runs a function decorated with @parlmesh.task on the fleet; the future has its value or its error.
 
-        Cancelling the future cancels the task. The future of another call may be an argument: its value goes from
-        actor to actor. Priority and time limits belong to the function: `function.options(priority=…)`.
+        Cancelling the future cancels the task. The future of another call may be an argument: the scheduler
+        sends its value. Priority and time limits belong to the function: `function.options(priority=…)`.
         """
         return self._future_of(call_of(function, args, kwargs, self._line().submissions.new_id()))
 

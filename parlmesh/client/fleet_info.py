@@ -106,7 +106,7 @@ class ActorInfo:
     incarnation: int
     """Grows each time an actor of this id starts."""
     policy_version: int
-    """Newest policy version it acts with; 0 = none."""
+    """Policy version that a heartbeat last named since its last start; 0 = none."""
     quarantine_reason: str = ""
     """Why its node is in quarantine."""
 

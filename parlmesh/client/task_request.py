@@ -13,7 +13,7 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Priority(IntEnum):
-    """How urgent a task is. Waiting raises a task slowly, so nothing starves."""
+    """How urgent a task is. The time since it was submitted counts too, so nothing starves."""
 
     BACKGROUND = 1
     LOW = 2

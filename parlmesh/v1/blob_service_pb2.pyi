@@ -78,7 +78,9 @@ class GetBlobRequest(_message.Message):
     TASK_ID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     task_id: _builtins.str
-    """A task that has the blob as an argument or in its result; empty for the caller's own blob."""
+    """A task that has the blob as an argument or in its result, or depends on a task that has; empty for the caller's own
+    blob.
+    """
     def __init__(
         self,
         *,
@@ -181,18 +183,21 @@ class BlobTerms(_message.Message):
     folder: _builtins.str
     """Folder on the scheduler's host. Empty = the scheduler keeps no blobs."""
     proof: _builtins.str
-    """Content of the file ".proof" in the folder. A process that reads the same content there shares the folder: it
-    writes and reads blobs as files and sends nothing.
+    """Content of the file ".proof-2" in the folder. A process that reads the same content there shares the folder: it
+    writes and reads blobs as files and sends nothing. A writer renames a finished file. A reader takes a shared flock
+    on the file, checks that the name still leads to it, and holds the lock while it uses the bytes.
     """
     writer: _builtins.str
     """The WRITER part of the names of the caller's blobs."""
     least_bytes: _builtins.int
-    """Smaller arrays travel inside messages."""
+    """Smaller arrays travel inside messages; 0 = all arrays do."""
     largest_bytes: _builtins.int
     """Larger blobs are refused."""
     @_builtins.property
     def lease(self) -> _duration_pb2.Duration:
-        """How long a blob that was put is kept unless HoldBlobs asks for longer."""
+        """How long a blob that was put is kept, unless HoldBlobs sets another time or a task needs it. Results are kept for
+        blobs.retention_seconds.
+        """
 
     def __init__(
         self,

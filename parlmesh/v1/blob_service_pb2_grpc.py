@@ -67,15 +67,15 @@ class BlobServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetBlob(self, request, context):
-        """Sends the bytes of a blob in order. NOT_FOUND unless the caller put the blob itself, or names a task that it may
-        see or run and that has the blob as an argument or in its result.
+        """Sends the bytes of a blob in order. NOT_FOUND unless the blob is the caller's own (clients of the whole fleet own
+        all), or the caller names a task that it may see or run and through which it may read the blob.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def HoldBlobs(self, request, context):
-        """Keeps the caller's blobs for longer, or releases them.
+        """Sets how long the caller's blobs are kept, or releases them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

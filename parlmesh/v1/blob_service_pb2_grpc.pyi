@@ -40,11 +40,11 @@ class BlobServiceStub:
     in the name. The blob is kept for BlobTerms.lease, or for as long as an unfinished task needs it.
     """
     GetBlob: _grpc.UnaryStreamMultiCallable[_blob_service_pb2.GetBlobRequest, _blob_service_pb2.GetBlobResponse]
-    """Sends the bytes of a blob in order. NOT_FOUND unless the caller put the blob itself, or names a task that it may
-    see or run and that has the blob as an argument or in its result.
+    """Sends the bytes of a blob in order. NOT_FOUND unless the blob is the caller's own (clients of the whole fleet own
+    all), or the caller names a task that it may see or run and through which it may read the blob.
     """
     HoldBlobs: _grpc.UnaryUnaryMultiCallable[_blob_service_pb2.HoldBlobsRequest, _blob_service_pb2.HoldBlobsResponse]
-    """Keeps the caller's blobs for longer, or releases them."""
+    """Sets how long the caller's blobs are kept, or releases them."""
 
 @_typing.type_check_only
 class BlobServiceAsyncStub(BlobServiceStub):
@@ -58,11 +58,11 @@ class BlobServiceAsyncStub(BlobServiceStub):
     in the name. The blob is kept for BlobTerms.lease, or for as long as an unfinished task needs it.
     """
     GetBlob: _aio.UnaryStreamMultiCallable[_blob_service_pb2.GetBlobRequest, _blob_service_pb2.GetBlobResponse]  # type: ignore[assignment]
-    """Sends the bytes of a blob in order. NOT_FOUND unless the caller put the blob itself, or names a task that it may
-    see or run and that has the blob as an argument or in its result.
+    """Sends the bytes of a blob in order. NOT_FOUND unless the blob is the caller's own (clients of the whole fleet own
+    all), or the caller names a task that it may see or run and through which it may read the blob.
     """
     HoldBlobs: _aio.UnaryUnaryMultiCallable[_blob_service_pb2.HoldBlobsRequest, _blob_service_pb2.HoldBlobsResponse]  # type: ignore[assignment]
-    """Keeps the caller's blobs for longer, or releases them."""
+    """Sets how long the caller's blobs are kept, or releases them."""
 
 class BlobServiceServicer(metaclass=_abc_1.ABCMeta):
     """Keeps large arrays beside tasks, so that each travels once per host and none goes through the journal. Processes on
@@ -85,8 +85,8 @@ class BlobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _blob_service_pb2.GetBlobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_blob_service_pb2.GetBlobResponse], _abc.AsyncIterator[_blob_service_pb2.GetBlobResponse]]:
-        """Sends the bytes of a blob in order. NOT_FOUND unless the caller put the blob itself, or names a task that it may
-        see or run and that has the blob as an argument or in its result.
+        """Sends the bytes of a blob in order. NOT_FOUND unless the blob is the caller's own (clients of the whole fleet own
+        all), or the caller names a task that it may see or run and through which it may read the blob.
         """
 
     @_abc_1.abstractmethod
@@ -95,6 +95,6 @@ class BlobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _blob_service_pb2.HoldBlobsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_blob_service_pb2.HoldBlobsResponse, _abc.Awaitable[_blob_service_pb2.HoldBlobsResponse]]:
-        """Keeps the caller's blobs for longer, or releases them."""
+        """Sets how long the caller's blobs are kept, or releases them."""
 
 def add_BlobServiceServicer_to_server(servicer: BlobServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

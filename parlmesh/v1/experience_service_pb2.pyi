@@ -64,12 +64,15 @@ class Trajectory(_message.Message):
           action      [T, E, ...]    what it chose
           log_prob    [T, E]         of that choice under the behaviour policy, float32
           reward      [T, E]         float32
-          terminated  [T, E]         the episode ended in the world: no value beyond
-          truncated   [T, E]         the episode was cut off: the value of the next observation counts
-          valid       [T, E]         false where the environment was only being reset
+          terminated  [T, E]         the episode ended in the world: no value beyond, bool
+          truncated   [T, E]         the episode was cut off: the value of the next observation counts, bool
+          valid       [T, E]         false where the environment was only being reset, bool
         and, where the run has them:
-          action_mask [T+1, E, ...]  which actions are allowed
-          state       [E, ...]       of a recurrent policy, before the first step, float32
+          action_mask [T+1, E, C]    which of C choices are allowed, bool; from 256 choices on uint8, 8 choices to a byte,
+                                     the first in the highest bit
+          target_action [T, E, W]    moves that a search gives probabilities, int32; W is C, but at most 64
+          target_chance [T, E, W]    these probabilities, which sum to 1, float32
+          state       [E, S]         of a recurrent policy, before the first step, float32
           earned      [E]            discounted rewards of the running episodes before the first step, float32
         """
 
@@ -152,8 +155,8 @@ class UploadTrajectoriesRequest(_message.Message):
     def trajectory(self) -> Global___Trajectory: ...
     @_builtins.property
     def file(self) -> Global___UploadFile:
-        """Instead of both: the request is in a file, because the sender is on the learner's host. Only on streams whose
-        initial metadata has `parlmesh-upload-files`, with what the names of its files begin with.
+        """Set alone, when the request is in a file because the sender is on the learner's host. Only on streams whose initial
+        metadata has `parlmesh-upload-files`; its value is the prefix of the files' paths.
         """
 
     def __init__(
@@ -224,7 +227,7 @@ class UploadTrajectoriesResponse(_message.Message):
     def status(self) -> _status_pb2.Status:
         """OK, or why it was refused: INVALID_ARGUMENT (shape, dtype, length, not finite, out of range), RESOURCE_EXHAUSTED
         (too large, queue full), FAILED_PRECONDITION (unknown policy version, past the lag limit, received before, nobody
-        asked for it, no such run), PERMISSION_DENIED (a task of another node).
+        asked for it, no such run, run started again, older incarnation), PERMISSION_DENIED (an actor of another node).
         """
 
     @_builtins.property

@@ -33,7 +33,7 @@ class _FederationStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Feder
     FEDERATION_STATE_RUNNING: _FederationState.ValueType  # 1
     FEDERATION_STATE_FINISHED: _FederationState.ValueType  # 2
     FEDERATION_STATE_STOPPED: _FederationState.ValueType  # 3
-    """Ended on request."""
+    """Ended on request, or because no privacy budget is left; `reason` says which."""
     FEDERATION_STATE_FAILED: _FederationState.ValueType  # 4
     """Could not go on; `reason` says why."""
 
@@ -44,7 +44,7 @@ FEDERATION_STATE_UNSPECIFIED: FederationState.ValueType  # 0
 FEDERATION_STATE_RUNNING: FederationState.ValueType  # 1
 FEDERATION_STATE_FINISHED: FederationState.ValueType  # 2
 FEDERATION_STATE_STOPPED: FederationState.ValueType  # 3
-"""Ended on request."""
+"""Ended on request, or because no privacy budget is left; `reason` says which."""
 FEDERATION_STATE_FAILED: FederationState.ValueType  # 4
 """Could not go on; `reason` says why."""
 Global___FederationState: _TypeAlias = FederationState  # noqa: Y015
@@ -57,7 +57,9 @@ class _RoundStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RoundState
     DESCRIPTOR: _descriptor.EnumDescriptor
     ROUND_STATE_UNSPECIFIED: _RoundState.ValueType  # 0
     ROUND_STATE_COLLECTING: _RoundState.ValueType  # 1
+    """Everything up to the new version: preparing, collecting, unmasking and aggregating."""
     ROUND_STATE_AGGREGATED: _RoundState.ValueType  # 2
+    """A new version was made; it may still be under evaluation."""
     ROUND_STATE_ABANDONED: _RoundState.ValueType  # 3
     """Too few updates counted; the model is unchanged."""
 
@@ -66,7 +68,9 @@ class RoundState(_RoundState, metaclass=_RoundStateEnumTypeWrapper):
 
 ROUND_STATE_UNSPECIFIED: RoundState.ValueType  # 0
 ROUND_STATE_COLLECTING: RoundState.ValueType  # 1
+"""Everything up to the new version: preparing, collecting, unmasking and aggregating."""
 ROUND_STATE_AGGREGATED: RoundState.ValueType  # 2
+"""A new version was made; it may still be under evaluation."""
 ROUND_STATE_ABANDONED: RoundState.ValueType  # 3
 """Too few updates counted; the model is unchanged."""
 Global___RoundState: _TypeAlias = RoundState  # noqa: Y015
@@ -121,7 +125,7 @@ class Federation(_message.Message):
     federation_id: _builtins.str
     state: Global___FederationState.ValueType
     round: _builtins.int
-    """Number of the current round."""
+    """Number of the current round, or of the last one until the next begins."""
     policy_version: _builtins.int
     """Newest version of the model."""
     reason: _builtins.str
@@ -173,20 +177,20 @@ class UpdateRecord(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     node_weight: _builtins.float
-    """Share of the aggregate, given by the server; 0 when refused."""
+    """Share of the aggregate, given by the server; 0 when refused, or hidden by a secure sum."""
     samples: _builtins.int
-    """Samples as the node reports them."""
+    """Samples as the node reports them; 0 in a private or secure round."""
     norm: _builtins.float
-    """Euclidean norm of the update."""
+    """Euclidean norm of the update; 0 in a private or secure round."""
     refusal: _builtins.str
     """Empty = accepted; otherwise the stable reason of the refusal, e.g. NO_ANSWER or TASK_FAILED."""
     counted_samples: _builtins.int
-    """Samples that the server counts for the node weight."""
+    """Samples that the server counts for the node weight; 0 in a private or secure round."""
     message: _builtins.str
     """One sentence on the refusal. Cut at 200 characters."""
     @_builtins.property
     def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """How an accepted update was changed: SAMPLES_CAPPED, NORM_CLIPPED."""
+        """How an accepted update was changed: SAMPLES_CAPPED, NORM_CLIPPED, or MASKED in a secure sum."""
 
     def __init__(
         self,
@@ -368,7 +372,7 @@ class ListFederationsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """0 = 1,000; at most 1,000. An answer near the message limit has fewer."""
+    """0 = 1,000; at most 1,000. A page ends before it exceeds 3 MiB."""
     page_token: _builtins.str
     """From the last answer; empty = the first page."""
     def __init__(
@@ -588,7 +592,7 @@ class SubmitUpdateRequest(_message.Message):
     TENSORS_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
-    """With FLOAT32 a multiple of 4 bytes; 256 KiB to 1 MiB are fastest."""
+    """With FLOAT32 and MASKED a multiple of 4 bytes; 256 KiB to 1 MiB are fastest."""
     @_builtins.property
     def header(self) -> Global___UpdateHeader: ...
     @_builtins.property
@@ -640,7 +644,7 @@ class SubmitUpdatesRequest(_message.Message):
     PARTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubmitUpdateRequest]:
-        """At most 4096; INVALID_ARGUMENT otherwise."""
+        """At most 4,096; INVALID_ARGUMENT otherwise."""
 
     def __init__(
         self,

@@ -123,8 +123,8 @@ class FederationServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SubmitUpdate(self, request_iterator, context):
-        """Takes a node's update, in chunks. Safe to retry: the same update is counted once; a different one from the same
-        node in the same round is refused.
+        """Takes a node's update, in chunks. Safe to retry: the same update is counted once; a different one with the same
+        nonce is refused.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -132,7 +132,7 @@ class FederationServiceServicer:
 
     def SubmitUpdates(self, request_iterator, context):
         """Takes the updates of one process, one after another, on a stream that stays open. Receipts come in the same order,
-        and a refused update does not end the stream.
+        and a refused update does not end the stream. UNAVAILABLE ends it; send what has no receipt again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

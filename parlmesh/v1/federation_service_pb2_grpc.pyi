@@ -46,12 +46,12 @@ class FederationServiceStub:
     StopFederation: _grpc.UnaryUnaryMultiCallable[_federation_service_pb2.StopFederationRequest, _federation_service_pb2.StopFederationResponse]
     """Ends it after the current round, or at once while it waits for something external, such as free disk space."""
     SubmitUpdate: _grpc.StreamUnaryMultiCallable[_federation_service_pb2.SubmitUpdateRequest, _federation_service_pb2.SubmitUpdateResponse]
-    """Takes a node's update, in chunks. Safe to retry: the same update is counted once; a different one from the same
-    node in the same round is refused.
+    """Takes a node's update, in chunks. Safe to retry: the same update is counted once; a different one with the same
+    nonce is refused.
     """
     SubmitUpdates: _grpc.StreamStreamMultiCallable[_federation_service_pb2.SubmitUpdatesRequest, _federation_service_pb2.SubmitUpdatesResponse]
     """Takes the updates of one process, one after another, on a stream that stays open. Receipts come in the same order,
-    and a refused update does not end the stream.
+    and a refused update does not end the stream. UNAVAILABLE ends it; send what has no receipt again.
     """
     GetFederatedModel: _grpc.UnaryStreamMultiCallable[_federation_service_pb2.GetFederatedModelRequest, _federation_service_pb2.GetFederatedModelResponse]
     """Sends a version of the model, in chunks: the base that nodes train from, and the product of the federation."""
@@ -78,12 +78,12 @@ class FederationServiceAsyncStub(FederationServiceStub):
     StopFederation: _aio.UnaryUnaryMultiCallable[_federation_service_pb2.StopFederationRequest, _federation_service_pb2.StopFederationResponse]  # type: ignore[assignment]
     """Ends it after the current round, or at once while it waits for something external, such as free disk space."""
     SubmitUpdate: _aio.StreamUnaryMultiCallable[_federation_service_pb2.SubmitUpdateRequest, _federation_service_pb2.SubmitUpdateResponse]  # type: ignore[assignment]
-    """Takes a node's update, in chunks. Safe to retry: the same update is counted once; a different one from the same
-    node in the same round is refused.
+    """Takes a node's update, in chunks. Safe to retry: the same update is counted once; a different one with the same
+    nonce is refused.
     """
     SubmitUpdates: _aio.StreamStreamMultiCallable[_federation_service_pb2.SubmitUpdatesRequest, _federation_service_pb2.SubmitUpdatesResponse]  # type: ignore[assignment]
     """Takes the updates of one process, one after another, on a stream that stays open. Receipts come in the same order,
-    and a refused update does not end the stream.
+    and a refused update does not end the stream. UNAVAILABLE ends it; send what has no receipt again.
     """
     GetFederatedModel: _aio.UnaryStreamMultiCallable[_federation_service_pb2.GetFederatedModelRequest, _federation_service_pb2.GetFederatedModelResponse]  # type: ignore[assignment]
     """Sends a version of the model, in chunks: the base that nodes train from, and the product of the federation."""
@@ -143,8 +143,8 @@ class FederationServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_federation_service_pb2.SubmitUpdateRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_federation_service_pb2.SubmitUpdateResponse, _abc.Awaitable[_federation_service_pb2.SubmitUpdateResponse]]:
-        """Takes a node's update, in chunks. Safe to retry: the same update is counted once; a different one from the same
-        node in the same round is refused.
+        """Takes a node's update, in chunks. Safe to retry: the same update is counted once; a different one with the same
+        nonce is refused.
         """
 
     @_abc_1.abstractmethod
@@ -154,7 +154,7 @@ class FederationServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_federation_service_pb2.SubmitUpdatesResponse], _abc.AsyncIterator[_federation_service_pb2.SubmitUpdatesResponse]]:
         """Takes the updates of one process, one after another, on a stream that stays open. Receipts come in the same order,
-        and a refused update does not end the stream.
+        and a refused update does not end the stream. UNAVAILABLE ends it; send what has no receipt again.
         """
 
     @_abc_1.abstractmethod

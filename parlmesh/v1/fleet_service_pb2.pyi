@@ -87,7 +87,9 @@ class Hello(_message.Message):
     MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
     METRICS_PORT_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
-    """Must be the caller's own identity when the fleet has identities. At most 128 characters."""
+    """Must be the caller's own identity when the fleet has identities; operators may name any node. At most 128
+    characters.
+    """
     actor_id: _builtins.str
     """Unique in the fleet. A second stream with the same id and the same or a higher incarnation replaces the first; a
     lower one is refused. At most 256 characters.
@@ -97,7 +99,9 @@ class Hello(_message.Message):
     slots: _builtins.int
     """How many tasks it runs at once. At most 10,000."""
     message_bytes: _builtins.int
-    """Largest message it accepts, in bytes; it is not given tasks that do not fit. 0 = unknown."""
+    """Largest message it accepts, in bytes; it is not given tasks that do not fit. 0 = 8 MiB. Every actor must accept
+    32 KiB.
+    """
     metrics_port: _builtins.int
     """Port of its metrics page, on the host it connects from; 0 = none that others can reach. An impossible port counts
     as 0.
@@ -266,7 +270,7 @@ class Welcome(_message.Message):
     NEWEST_INCARNATION_FIELD_NUMBER: _builtins.int
     BLOBS_FIELD_NUMBER: _builtins.int
     message_bytes: _builtins.int
-    """Largest message the scheduler accepts, in bytes; a result that does not fit becomes a failure. 0 = unknown."""
+    """Largest message the scheduler accepts, in bytes; a result that does not fit becomes a failure. 0 = 8 MiB."""
     newest_incarnation: _builtins.int
     """Highest known incarnation of this actor id, including this one. An actor below it, because its clock went back,
     connects again with a higher one, so that its messages are not mistaken for those of an earlier start.

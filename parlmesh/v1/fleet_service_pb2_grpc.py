@@ -47,8 +47,8 @@ class FleetServiceServicer:
     """
 
     def Connect(self, request_iterator, context):
-        """One stream per actor for its whole life. The two directions are independent: neither side waits for the
-        other before it writes. The first request carries `hello`, the first response `welcome`; after that any
+        """One stream per actor at a time, opened again when it breaks. The two directions are independent: neither side waits
+        for the other before it writes. The first request carries `hello`, the first response `welcome`; after that any
         field may be set in any message, and each side sends what is ready without waiting for more.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

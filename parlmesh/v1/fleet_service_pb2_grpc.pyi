@@ -34,8 +34,8 @@ class FleetServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> FleetServiceAsyncStub: ...
     Connect: _grpc.StreamStreamMultiCallable[_fleet_service_pb2.ConnectRequest, _fleet_service_pb2.ConnectResponse]
-    """One stream per actor for its whole life. The two directions are independent: neither side waits for the
-    other before it writes. The first request carries `hello`, the first response `welcome`; after that any
+    """One stream per actor at a time, opened again when it breaks. The two directions are independent: neither side waits
+    for the other before it writes. The first request carries `hello`, the first response `welcome`; after that any
     field may be set in any message, and each side sends what is ready without waiting for more.
     """
 
@@ -45,8 +45,8 @@ class FleetServiceAsyncStub(FleetServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Connect: _aio.StreamStreamMultiCallable[_fleet_service_pb2.ConnectRequest, _fleet_service_pb2.ConnectResponse]  # type: ignore[assignment]
-    """One stream per actor for its whole life. The two directions are independent: neither side waits for the
-    other before it writes. The first request carries `hello`, the first response `welcome`; after that any
+    """One stream per actor at a time, opened again when it breaks. The two directions are independent: neither side waits
+    for the other before it writes. The first request carries `hello`, the first response `welcome`; after that any
     field may be set in any message, and each side sends what is ready without waiting for more.
     """
 
@@ -59,8 +59,8 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_fleet_service_pb2.ConnectRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_fleet_service_pb2.ConnectResponse], _abc.AsyncIterator[_fleet_service_pb2.ConnectResponse]]:
-        """One stream per actor for its whole life. The two directions are independent: neither side waits for the
-        other before it writes. The first request carries `hello`, the first response `welcome`; after that any
+        """One stream per actor at a time, opened again when it breaks. The two directions are independent: neither side waits
+        for the other before it writes. The first request carries `hello`, the first response `welcome`; after that any
         field may be set in any message, and each side sends what is ready without waiting for more.
         """
 

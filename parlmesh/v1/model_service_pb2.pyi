@@ -105,7 +105,7 @@ class ListModelsRequest(_message.Message):
     run_id: _builtins.str
     """Empty = all runs."""
     page_size: _builtins.int
-    """0 = 1,000; at most 1,000. An answer near the message limit has fewer."""
+    """0 = 1,000; at most 1,000. A page ends before it exceeds 3 MiB."""
     page_token: _builtins.str
     """From the last answer; empty = the first page."""
     def __init__(

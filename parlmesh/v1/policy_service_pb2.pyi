@@ -77,21 +77,22 @@ class PolicyHeader(_message.Message):
     version: _builtins.int
     """1 for the first policy of a run; grows by one with every update, and by more after a restart of the learner."""
     digest: _builtins.bytes
-    """SHA-256 of the whole blob after decoding."""
+    """SHA-256 of the whole file after decoding."""
     size_bytes: _builtins.int
-    """Length of the whole blob after decoding."""
+    """Length of the whole file after decoding."""
     encoding: Global___PolicyEncoding.ValueType
     encoded_bytes: _builtins.int
     """Bytes sent in all chunks together; 0 when only the header is sent."""
     base_version: _builtins.int
     """With DELTA: the version to apply it to."""
     source_digest: _builtins.bytes
-    """With BFLOAT16: SHA-256 of the blob before rounding, as WatchPolicy announces it."""
+    """With BFLOAT16: SHA-256 of the file before rounding, as WatchPolicy announces it."""
     run_uid: _builtins.str
     """Distinguishes a run from an earlier one with the same id: versions of two uids are unrelated. Empty = unknown."""
     checksum: _builtins.bytes
-    """XXH3-128 of the whole blob after decoding: a quick check that it arrived intact. Empty from older servers, whose
-    readers check `digest`, as do readers that ask a server other than the one that announced the digest.
+    """XXH3-128 of the whole file after decoding: a quick check that it arrived intact. Empty when no weights follow, and
+    from older servers, whose readers check `digest`, as do readers that ask a server other than the one that announced
+    the digest.
     """
     @_builtins.property
     def publish_time(self) -> _timestamp_pb2.Timestamp: ...
@@ -168,7 +169,7 @@ Global___GetPolicyRequest: _TypeAlias = GetPolicyRequest  # noqa: Y015
 
 @_typing.final
 class GetPolicyResponse(_message.Message):
-    """One chunk. The first carries the header; the chunks' data joined is the encoded blob."""
+    """One chunk. The first carries the header; the chunks' data joined is the encoded file."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -214,7 +215,9 @@ class WatchPolicyRequest(_message.Message):
     have_version: _builtins.int
     """With `with_policy`: the version the caller holds; it is announced without weights. 0 = none."""
     encoding: Global___PolicyEncoding.ValueType
-    """With `with_policy`: as in GetPolicyRequest. The base of a delta is the version sent before it."""
+    """With `with_policy`: as in GetPolicyRequest. The base of a delta is the version sent before it, at first
+    `have_version`.
+    """
     run_uid: _builtins.str
     """The run that `have_version` belongs to; empty = the current run with that id."""
     def __init__(

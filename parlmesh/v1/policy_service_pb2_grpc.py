@@ -62,6 +62,7 @@ class PolicyServiceServicer:
     def WatchPolicy(self, request, context):
         """Announces every new version, starting with the current one. Versions that were replaced between two messages are
         skipped. With `with_policy` the weights follow, in chunks as in GetPolicy: the fastest way to reach many readers.
+        Relays refuse it with FAILED_PRECONDITION: only the learner announces versions.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -40,6 +40,7 @@ class PolicyServiceStub:
     WatchPolicy: _grpc.UnaryStreamMultiCallable[_policy_service_pb2.WatchPolicyRequest, _policy_service_pb2.WatchPolicyResponse]
     """Announces every new version, starting with the current one. Versions that were replaced between two messages are
     skipped. With `with_policy` the weights follow, in chunks as in GetPolicy: the fastest way to reach many readers.
+    Relays refuse it with FAILED_PRECONDITION: only the learner announces versions.
     """
 
 @_typing.type_check_only
@@ -54,6 +55,7 @@ class PolicyServiceAsyncStub(PolicyServiceStub):
     WatchPolicy: _aio.UnaryStreamMultiCallable[_policy_service_pb2.WatchPolicyRequest, _policy_service_pb2.WatchPolicyResponse]  # type: ignore[assignment]
     """Announces every new version, starting with the current one. Versions that were replaced between two messages are
     skipped. With `with_policy` the weights follow, in chunks as in GetPolicy: the fastest way to reach many readers.
+    Relays refuse it with FAILED_PRECONDITION: only the learner announces versions.
     """
 
 class PolicyServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -77,6 +79,7 @@ class PolicyServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_policy_service_pb2.WatchPolicyResponse], _abc.AsyncIterator[_policy_service_pb2.WatchPolicyResponse]]:
         """Announces every new version, starting with the current one. Versions that were replaced between two messages are
         skipped. With `with_policy` the weights follow, in chunks as in GetPolicy: the fastest way to reach many readers.
+        Relays refuse it with FAILED_PRECONDITION: only the learner announces versions.
         """
 
 def add_PolicyServiceServicer_to_server(servicer: PolicyServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -39,7 +39,7 @@ class _ActorStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ActorState
     """Finishes what it runs, then leaves."""
     ACTOR_STATE_LOST: _ActorState.ValueType  # 4
     """Its stream broke or its heartbeats stopped. Its leases are held for leases.reconnect_seconds after the stream
-    broke, or until they expire; then its tasks are queued again.
+    broke, or until they expire; then its tasks are queued again. Those of a draining actor are queued again at once.
     """
     ACTOR_STATE_QUARANTINED: _ActorState.ValueType  # 5
     """Its node has too many strikes, or an operator quarantined it: it gets no tasks until the quarantine ends."""
@@ -56,7 +56,7 @@ ACTOR_STATE_DRAINING: ActorState.ValueType  # 3
 """Finishes what it runs, then leaves."""
 ACTOR_STATE_LOST: ActorState.ValueType  # 4
 """Its stream broke or its heartbeats stopped. Its leases are held for leases.reconnect_seconds after the stream
-broke, or until they expire; then its tasks are queued again.
+broke, or until they expire; then its tasks are queued again. Those of a draining actor are queued again at once.
 """
 ACTOR_STATE_QUARANTINED: ActorState.ValueType  # 5
 """Its node has too many strikes, or an operator quarantined it: it gets no tasks until the quarantine ends."""
@@ -71,16 +71,20 @@ class _ActorCommandEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ActorCom
     ACTOR_COMMAND_UNSPECIFIED: _ActorCommand.ValueType  # 0
     ACTOR_COMMAND_PAUSE: _ActorCommand.ValueType  # 1
     ACTOR_COMMAND_RESUME: _ActorCommand.ValueType  # 2
-    """Ends a pause and a quarantine."""
+    """Ends a pause and a quarantine; an actor that drains still leaves."""
     ACTOR_COMMAND_RESET: _ActorCommand.ValueType  # 3
-    """Drops its environments, caches and tasks and starts afresh; the tasks are queued again. Ends a quarantine."""
+    """Drops its environments, caches and tasks and starts afresh; the tasks are queued again. Ends a quarantine,
+    but not a pause.
+    """
     ACTOR_COMMAND_DRAIN: _ActorCommand.ValueType  # 4
     ACTOR_COMMAND_QUARANTINE: _ActorCommand.ValueType  # 5
     """Takes all tasks back from the actors' nodes and gives them none for strikes.quarantine_seconds; RESUME and RESET
     end it.
     """
     ACTOR_COMMAND_STRIKE: _ActorCommand.ValueType  # 6
-    """Gives the actors' nodes a strike each; strikes.limit of them put a node in quarantine."""
+    """Gives the actors' nodes a strike each; strikes.limit of them within strikes.window_seconds put a node in
+    quarantine.
+    """
 
 class ActorCommand(_ActorCommand, metaclass=_ActorCommandEnumTypeWrapper):
     """What to do with chosen actors."""
@@ -88,16 +92,20 @@ class ActorCommand(_ActorCommand, metaclass=_ActorCommandEnumTypeWrapper):
 ACTOR_COMMAND_UNSPECIFIED: ActorCommand.ValueType  # 0
 ACTOR_COMMAND_PAUSE: ActorCommand.ValueType  # 1
 ACTOR_COMMAND_RESUME: ActorCommand.ValueType  # 2
-"""Ends a pause and a quarantine."""
+"""Ends a pause and a quarantine; an actor that drains still leaves."""
 ACTOR_COMMAND_RESET: ActorCommand.ValueType  # 3
-"""Drops its environments, caches and tasks and starts afresh; the tasks are queued again. Ends a quarantine."""
+"""Drops its environments, caches and tasks and starts afresh; the tasks are queued again. Ends a quarantine,
+but not a pause.
+"""
 ACTOR_COMMAND_DRAIN: ActorCommand.ValueType  # 4
 ACTOR_COMMAND_QUARANTINE: ActorCommand.ValueType  # 5
 """Takes all tasks back from the actors' nodes and gives them none for strikes.quarantine_seconds; RESUME and RESET
 end it.
 """
 ACTOR_COMMAND_STRIKE: ActorCommand.ValueType  # 6
-"""Gives the actors' nodes a strike each; strikes.limit of them put a node in quarantine."""
+"""Gives the actors' nodes a strike each; strikes.limit of them within strikes.window_seconds put a node in
+quarantine.
+"""
 Global___ActorCommand: _TypeAlias = ActorCommand  # noqa: Y015
 
 @_typing.final
@@ -222,7 +230,7 @@ Global___SubmitTaskStreamResponse: _TypeAlias = SubmitTaskStreamResponse  # noqa
 
 @_typing.final
 class StreamTerms(_message.Message):
-    """What a client may rely on for the length of its stream."""
+    """What a client may rely on when its stream starts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -231,14 +239,14 @@ class StreamTerms(_message.Message):
     MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
     BLOBS_FIELD_NUMBER: _builtins.int
     memory_id: _builtins.int
-    """Identifies the scheduler's memory. If it changes, everything accepted before is lost. While it stays the same, an
+    """Identifies the scheduler's memory. If it changes, anything accepted before may be lost. While it stays the same, an
     accepted task that is no longer known has ended, and its outcome was kept for as long as promised. 0 = unknown.
     """
     message_bytes: _builtins.int
     """Largest message the server accepts, in bytes."""
     @_builtins.property
     def remembers(self) -> _duration_pb2.Duration:
-        """Tasks that ended within this time are still known."""
+        """Tasks that ended within this time before the terms were sent were still known then."""
 
     @_builtins.property
     def blobs(self) -> _blob_service_pb2.BlobTerms:
@@ -692,7 +700,7 @@ class Actor(_message.Message):
     incarnation: _builtins.int
     """Distinguishes the starts of an actor; a later start has a higher number. See Hello.incarnation."""
     policy_version: _builtins.int
-    """Newest policy version it acts with, as its last heartbeat says; 0 = none."""
+    """Policy version that a heartbeat last named since the actor's last start; 0 = none."""
     strikes: _builtins.int
     """Strikes of its node that still count."""
     quarantine_reason: _builtins.str
@@ -701,8 +709,8 @@ class Actor(_message.Message):
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """As the actor claims them. Those that begin with "attested/" come from the scheduler's settings for the node; an
-        actor cannot claim such a name.
+        """As the actor claims them. Those that begin with "attested/" come from the node's certificate and the scheduler's
+        settings for the node, which win; an actor cannot claim such a name.
         """
 
     @_builtins.property
@@ -905,9 +913,11 @@ class GetTraceRequest(_message.Message):
     MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
     TASK_ID_PREFIX_FIELD_NUMBER: _builtins.int
     seconds: _builtins.int
-    """How far back; 0 = 60, at most 3,600. When there are too many tasks, only the newest are shown."""
+    """How far back; 0 = 60, at most 3,600. When there are too many attempts, only the newest are shown."""
     max_attempts: _builtins.int
-    """Only this many of the newest; 0 = 20,000, which is also the maximum."""
+    """At most this many, those that ended last; 0 = 20,000, which is also the maximum. Fewer when they do not fit into
+    one answer.
+    """
     task_id_prefix: _builtins.str
     """Only tasks whose ids have this prefix; empty = all."""
     def __init__(

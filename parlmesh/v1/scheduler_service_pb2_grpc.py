@@ -103,7 +103,8 @@ class SchedulerServiceServicer:
 
     def SubmitTasks(self, request, context):
         """Accepts every task of the request or none. Safe to retry when the tasks carry ids.
-        RESOURCE_EXHAUSTED with RetryInfo when the queue is full.
+        RESOURCE_EXHAUSTED when the queue or the caller's quota is full, with RetryInfo unless the queue could never hold
+        the request.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -165,7 +166,8 @@ class SchedulerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListActors(self, request, context):
-        """Actors known to the scheduler; lost ones stay listed for some minutes (retention.actor_seconds).
+        """Actors known to the scheduler. Lost ones stay listed for retention.actor_seconds, at most retention.actors_per_node
+        of each node; paused ones stay until they are resumed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -187,7 +189,8 @@ class SchedulerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetTrace(self, request, context):
-        """Chrome trace-event JSON of the attempts that ended in a time window; opens in Perfetto.
+        """Chrome trace-event JSON of the attempts that ended in a time window, including those lost with their actor; opens
+        in Perfetto.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -35,7 +35,8 @@ class SchedulerServiceStub:
     def __new__(cls, channel: _aio.Channel) -> SchedulerServiceAsyncStub: ...
     SubmitTasks: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.SubmitTasksRequest, _scheduler_service_pb2.SubmitTasksResponse]
     """Accepts every task of the request or none. Safe to retry when the tasks carry ids.
-    RESOURCE_EXHAUSTED with RetryInfo when the queue is full.
+    RESOURCE_EXHAUSTED when the queue or the caller's quota is full, with RetryInfo unless the queue could never hold
+    the request.
     """
     SubmitTaskStream: _grpc.StreamStreamMultiCallable[_scheduler_service_pb2.SubmitTaskStreamRequest, _scheduler_service_pb2.SubmitTaskStreamResponse]
     """SubmitTasks for clients that submit often: every message is a separate request, accepted or refused as a whole, and
@@ -62,7 +63,9 @@ class SchedulerServiceStub:
     GetStatistics: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetStatisticsRequest, _scheduler_service_pb2.GetStatisticsResponse]
     """Current numbers, counts since the scheduler started, and rates over the last minute."""
     ListActors: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.ListActorsRequest, _scheduler_service_pb2.ListActorsResponse]
-    """Actors known to the scheduler; lost ones stay listed for some minutes (retention.actor_seconds)."""
+    """Actors known to the scheduler. Lost ones stay listed for retention.actor_seconds, at most retention.actors_per_node
+    of each node; paused ones stay until they are resumed.
+    """
     UpdateActors: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.UpdateActorsRequest, _scheduler_service_pb2.UpdateActorsResponse]
     """Pauses, resumes, resets or drains the chosen actors, puts their nodes in quarantine, or gives their nodes a strike."""
     RebalanceTasks: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.RebalanceTasksRequest, _scheduler_service_pb2.RebalanceTasksResponse]
@@ -70,7 +73,9 @@ class SchedulerServiceStub:
     quarantined actors, and from READY actors as many as other actors have free slots for.
     """
     GetTrace: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetTraceRequest, _scheduler_service_pb2.GetTraceResponse]
-    """Chrome trace-event JSON of the attempts that ended in a time window; opens in Perfetto."""
+    """Chrome trace-event JSON of the attempts that ended in a time window, including those lost with their actor; opens
+    in Perfetto.
+    """
 
 @_typing.type_check_only
 class SchedulerServiceAsyncStub(SchedulerServiceStub):
@@ -79,7 +84,8 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     SubmitTasks: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.SubmitTasksRequest, _scheduler_service_pb2.SubmitTasksResponse]  # type: ignore[assignment]
     """Accepts every task of the request or none. Safe to retry when the tasks carry ids.
-    RESOURCE_EXHAUSTED with RetryInfo when the queue is full.
+    RESOURCE_EXHAUSTED when the queue or the caller's quota is full, with RetryInfo unless the queue could never hold
+    the request.
     """
     SubmitTaskStream: _aio.StreamStreamMultiCallable[_scheduler_service_pb2.SubmitTaskStreamRequest, _scheduler_service_pb2.SubmitTaskStreamResponse]  # type: ignore[assignment]
     """SubmitTasks for clients that submit often: every message is a separate request, accepted or refused as a whole, and
@@ -106,7 +112,9 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     GetStatistics: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetStatisticsRequest, _scheduler_service_pb2.GetStatisticsResponse]  # type: ignore[assignment]
     """Current numbers, counts since the scheduler started, and rates over the last minute."""
     ListActors: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.ListActorsRequest, _scheduler_service_pb2.ListActorsResponse]  # type: ignore[assignment]
-    """Actors known to the scheduler; lost ones stay listed for some minutes (retention.actor_seconds)."""
+    """Actors known to the scheduler. Lost ones stay listed for retention.actor_seconds, at most retention.actors_per_node
+    of each node; paused ones stay until they are resumed.
+    """
     UpdateActors: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.UpdateActorsRequest, _scheduler_service_pb2.UpdateActorsResponse]  # type: ignore[assignment]
     """Pauses, resumes, resets or drains the chosen actors, puts their nodes in quarantine, or gives their nodes a strike."""
     RebalanceTasks: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.RebalanceTasksRequest, _scheduler_service_pb2.RebalanceTasksResponse]  # type: ignore[assignment]
@@ -114,7 +122,9 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     quarantined actors, and from READY actors as many as other actors have free slots for.
     """
     GetTrace: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetTraceRequest, _scheduler_service_pb2.GetTraceResponse]  # type: ignore[assignment]
-    """Chrome trace-event JSON of the attempts that ended in a time window; opens in Perfetto."""
+    """Chrome trace-event JSON of the attempts that ended in a time window, including those lost with their actor; opens
+    in Perfetto.
+    """
 
 class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
     """Takes tasks, gives them to actors by priority, and keeps their outcomes."""
@@ -126,7 +136,8 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_service_pb2.SubmitTasksResponse, _abc.Awaitable[_scheduler_service_pb2.SubmitTasksResponse]]:
         """Accepts every task of the request or none. Safe to retry when the tasks carry ids.
-        RESOURCE_EXHAUSTED with RetryInfo when the queue is full.
+        RESOURCE_EXHAUSTED when the queue or the caller's quota is full, with RetryInfo unless the queue could never hold
+        the request.
         """
 
     @_abc_1.abstractmethod
@@ -201,7 +212,9 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_service_pb2.ListActorsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_service_pb2.ListActorsResponse, _abc.Awaitable[_scheduler_service_pb2.ListActorsResponse]]:
-        """Actors known to the scheduler; lost ones stay listed for some minutes (retention.actor_seconds)."""
+        """Actors known to the scheduler. Lost ones stay listed for retention.actor_seconds, at most retention.actors_per_node
+        of each node; paused ones stay until they are resumed.
+        """
 
     @_abc_1.abstractmethod
     def UpdateActors(
@@ -227,6 +240,8 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_service_pb2.GetTraceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_service_pb2.GetTraceResponse, _abc.Awaitable[_scheduler_service_pb2.GetTraceResponse]]:
-        """Chrome trace-event JSON of the attempts that ended in a time window; opens in Perfetto."""
+        """Chrome trace-event JSON of the attempts that ended in a time window, including those lost with their actor; opens
+        in Perfetto.
+        """
 
 def add_SchedulerServiceServicer_to_server(servicer: SchedulerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

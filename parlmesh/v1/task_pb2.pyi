@@ -38,7 +38,7 @@ class _PriorityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Priority.Val
     PRIORITY_CRITICAL: _Priority.ValueType  # 5
 
 class Priority(_Priority, metaclass=_PriorityEnumTypeWrapper):
-    """How urgent a task is. The priority of a waiting task rises slowly, so nothing starves."""
+    """How urgent a task is. The time since it was submitted counts too, so nothing starves."""
 
 PRIORITY_UNSPECIFIED: Priority.ValueType  # 0
 """Read as NORMAL."""
@@ -149,9 +149,9 @@ class Placement(_message.Message):
     """Only on this node. At most 128 characters."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Every pair must be among the actor's labels. A name that begins with "attested/" is matched against what the
-        scheduler's operator set for the node, whatever its actors claim. At most 64 labels, names and values of 128 bytes
-        each.
+        """Every pair must be among the actor's labels. A name that begins with "attested/" is matched against what the node's
+        certificate or the scheduler's operator says, whatever its actors claim. At most 64 labels, names and values of 128
+        bytes each.
         """
 
     def __init__(
@@ -193,8 +193,8 @@ class TaskSpec(_message.Message):
     """Name of a handler that the actors' operator installed, e.g. "rollout" or "echo". At most 128 bytes."""
     priority: Global___Priority.ValueType
     max_attempts: _builtins.int
-    """The task fails when this many of its attempts have failed. An attempt whose actor was lost does not count.
-    0 = the scheduler's default.
+    """The task fails when this many of its attempts have failed, or one that was not `retryable`. An attempt whose actor
+    was lost does not count. 0 = the scheduler's default.
     """
     submitter: _builtins.str
     """Submitters take turns within one priority; empty = the caller's identity. A caller that belongs to a namespace
@@ -205,14 +205,16 @@ class TaskSpec(_message.Message):
     @_builtins.property
     def dependencies(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Ids of tasks that must succeed first: known tasks or tasks of the same request. A parameter {"$result": ID} stands
-        for the result of one of them, which goes from actor to actor.
+        for the result of one of them, which the scheduler sends with the assignment.
         """
 
     @_builtins.property
     def placement(self) -> Global___Placement: ...
     @_builtins.property
     def queue_timeout(self) -> _duration_pb2.Duration:
-        """Longest wait for a slot, counted again whenever the task is queued again; unset = no limit."""
+        """Longest time in QUEUED, counted again whenever the task is queued again; unset = no limit. Waiting for a slot at an
+        actor does not count.
+        """
 
     @_builtins.property
     def run_timeout(self) -> _duration_pb2.Duration:
@@ -251,8 +253,8 @@ class Failure(_message.Message):
     RETRYABLE_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
     """Stable reason for programs: HANDLER_ERROR, INVALID_PARAMETERS, DEADLINE_EXCEEDED, ACTOR_LOST, DEPENDENCY_FAILED,
-    QUEUE_TIMEOUT, UNKNOWN_KIND, INVALID_RESULT, RESULT_MISSING, CANCELLED, UNREADABLE_RECORD, or one that the handler
-    chose. Cut at 128 characters.
+    QUEUE_TIMEOUT, UNKNOWN_KIND, INVALID_RESULT, RESULT_MISSING, CANCELLED, UNREADABLE_RECORD, NO_BLOBS or one that
+    begins with BLOB, or one that the handler chose. Cut at 128 characters.
     """
     message: _builtins.str
     """One sentence for people. Any lines below it are the frames of the handler's code: file, line and source, outermost

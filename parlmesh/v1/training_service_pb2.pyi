@@ -104,7 +104,7 @@ class TrainingProgress(_message.Message):
     steps: _builtins.int
     """Environment steps trained on."""
     step_budget: _builtins.int
-    """The run ends after this many steps at the latest."""
+    """No further batch is trained once `steps` has reached this."""
     policy_version: _builtins.int
     steps_per_second: _builtins.float
     """Environment steps trained on per second, over the last seconds of training."""
@@ -121,7 +121,7 @@ class TrainingProgress(_message.Message):
     queued_trajectories: _builtins.int
     received_trajectories: _builtins.int
     elapsed_seconds: _builtins.float
-    """Seconds of training so far, not counting pauses."""
+    """Seconds of training so far, not counting pauses and evaluations that the run waited for."""
     episodes: _builtins.int
     learner_idle_ratio: _builtins.float
     """Share of the last seconds that the learner spent waiting for experience."""
@@ -133,7 +133,7 @@ class TrainingProgress(_message.Message):
     last_failure: _builtins.str
     """One sentence on the last failure; empty when there was none."""
     last_failure_traceback: _builtins.str
-    """Its traceback, where the actor sent one."""
+    """Its traceback, if there is one."""
     evaluations: _builtins.int
     """Evaluations whose results were counted."""
     checkpoint_version: _builtins.int
@@ -569,7 +569,7 @@ class ListTrainingsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """0 = 1,000; at most 1,000. An answer near the message limit has fewer."""
+    """0 = 1,000; at most 1,000. A page ends before it exceeds 3 MiB."""
     page_token: _builtins.str
     """From the last answer; empty = the first page."""
     def __init__(

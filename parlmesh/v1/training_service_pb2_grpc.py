@@ -96,7 +96,8 @@ class TrainingServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PauseTraining(self, request, context):
-        """Writes a checkpoint, then stops collecting and training until resumed; the policy is still served.
+        """Stops collecting and training until resumed. The current update still ends, and then a checkpoint is written; the
+        answer waits for neither. The policy is still served.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

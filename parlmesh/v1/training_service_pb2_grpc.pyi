@@ -38,7 +38,9 @@ class TrainingServiceStub:
     StartTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.StartTrainingRequest, _training_service_pb2.StartTrainingResponse]
     """Starts a created run. RESOURCE_EXHAUSTED past the learner's max_running_runs."""
     PauseTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.PauseTrainingRequest, _training_service_pb2.PauseTrainingResponse]
-    """Writes a checkpoint, then stops collecting and training until resumed; the policy is still served."""
+    """Stops collecting and training until resumed. The current update still ends, and then a checkpoint is written; the
+    answer waits for neither. The policy is still served.
+    """
     ResumeTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.ResumeTrainingRequest, _training_service_pb2.ResumeTrainingResponse]
     """Continues a paused run. RESOURCE_EXHAUSTED past the learner's max_running_runs."""
     StopTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.StopTrainingRequest, _training_service_pb2.StopTrainingResponse]
@@ -60,7 +62,9 @@ class TrainingServiceAsyncStub(TrainingServiceStub):
     StartTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.StartTrainingRequest, _training_service_pb2.StartTrainingResponse]  # type: ignore[assignment]
     """Starts a created run. RESOURCE_EXHAUSTED past the learner's max_running_runs."""
     PauseTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.PauseTrainingRequest, _training_service_pb2.PauseTrainingResponse]  # type: ignore[assignment]
-    """Writes a checkpoint, then stops collecting and training until resumed; the policy is still served."""
+    """Stops collecting and training until resumed. The current update still ends, and then a checkpoint is written; the
+    answer waits for neither. The policy is still served.
+    """
     ResumeTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.ResumeTrainingRequest, _training_service_pb2.ResumeTrainingResponse]  # type: ignore[assignment]
     """Continues a paused run. RESOURCE_EXHAUSTED past the learner's max_running_runs."""
     StopTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.StopTrainingRequest, _training_service_pb2.StopTrainingResponse]  # type: ignore[assignment]
@@ -97,7 +101,9 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _training_service_pb2.PauseTrainingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_training_service_pb2.PauseTrainingResponse, _abc.Awaitable[_training_service_pb2.PauseTrainingResponse]]:
-        """Writes a checkpoint, then stops collecting and training until resumed; the policy is still served."""
+        """Stops collecting and training until resumed. The current update still ends, and then a checkpoint is written; the
+        answer waits for neither. The policy is still served.
+        """
 
     @_abc_1.abstractmethod
     def ResumeTraining(

@@ -1,4 +1,4 @@
-"""What a task needs of others, sent with its assignment: results go from actor to actor, and no client carries them."""
+"""The results that a task needs of others. The scheduler sends them with its assignment, so no client carries them."""
 
 from collections.abc import Mapping
 
