@@ -20,7 +20,7 @@ log = get_logger("parlmesh.scheduler")
 LOCK = ".lock"
 # Marks a folder that no scheduler looks for after a restart.
 _FORGOTTEN = "m"
-# Between the making of a folder and that of its lock there is no time to speak of.
+# The lock is created right after its folder.
 _MAKING_SECONDS = 60.0
 
 
@@ -39,9 +39,9 @@ def folder_of(config: BlobConfig, store: StoreConfig) -> Path:
 
 
 def claim(folder: Path) -> int:
-    """Makes the folder, checks that it is this user's, and holds it until the descriptor is closed or the process ends.
+    """Makes the folder, checks that this user owns it, and locks it until the descriptor is closed or the process ends.
 
-    In shared memory anybody could have made a folder of this name before, to read what is written to it.
+    In shared memory, any user could have made a folder of this name first, to read what is written to it.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = os.lstat(folder)
@@ -65,7 +65,7 @@ def sweep(place: Path) -> None:
         try:
             held = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
-            # It was being removed, or somebody wrote there at that moment; or it is just being made.
+            # It was being removed while a process wrote to it, or it is just being made.
             if _age(folder) > _MAKING_SECONDS:
                 _remove(folder)
             continue
@@ -84,7 +84,7 @@ def _remove(folder: Path) -> None:
 
 
 def _age(folder: Path) -> float:
-    """Seconds since something was made in it; 0 when it is gone, or no folder of this user's."""
+    """Seconds since an entry in it was made; 0 when it no longer exists or is not this user's folder."""
     try:
         found = os.lstat(folder)
     except OSError:

@@ -1,5 +1,5 @@
-"""Which blobs there are, and how long: held by unfinished tasks, by leases of those who put them, and for a while as
-results. The files are written and read by others too; nothing of them is in the journal."""
+"""Keeps count of the blobs. A blob is kept for unfinished tasks, for the lease of the client that put it, and for a
+while as a result. Other processes also write and read the files. The journal does not mention blobs."""
 
 import errno
 import math
@@ -42,7 +42,7 @@ _SWEEP_SECONDS = 1.0
 _LIST_SECONDS = 30.0
 _RETRY_SECONDS = 0.2
 _CLOSE_TRIES = 100
-# The writer that clients of the whole fleet are.
+# The writer name of all clients of the whole fleet.
 _CLIENTS = "c"
 
 
@@ -52,18 +52,18 @@ class _Blob:
     kept_until: float
     users: int = 0
     task_id: str = ""
-    """Whose result it is."""
+    """The task whose result it is."""
     inherited: bool = False
-    """From an earlier life, perhaps of a release whose readers lock nothing: its file is not written again."""
+    """From an earlier process, perhaps of a release whose readers take no locks: its file is not reused."""
 
 
 class BlobLedger:
-    """Counts what is kept, refuses what is forged or too much, removes what nobody needs."""
+    """Counts the blobs, refuses forged and oversized ones, and removes those no longer needed."""
 
     def __init__(
         self, config: BlobConfig, folder: Path, clock: Callable[[], float], *, strangers: bool = False
     ) -> None:
-        """`strangers`: nodes and namespaces are others' than the fleet's owner, and none may have it all."""
+        """`strangers`: some nodes or namespaces do not belong to the fleet's owner, so none may use all the space."""
         self._config = config
         self._strangers = strangers
         self._clock = clock
@@ -73,9 +73,9 @@ class BlobLedger:
         self._claim: int | None = None
         self._blobs: dict[str, _Blob] = {}
         self.bytes = 0
-        # The same by writer.
+        # Bytes by writer.
         self._written: Counter[str] = Counter()
-        # Of unfinished tasks: the blobs of their arguments, and the tasks whose results they name.
+        # For each unfinished task: the blobs of its arguments, and the tasks whose results it uses.
         self._arguments: dict[str, tuple[str, ...]] = {}
         self._inputs: dict[str, tuple[str, ...]] = {}
         self._needed: dict[str, int] = {}
@@ -83,7 +83,7 @@ class BlobLedger:
         self._limit = config.max_bytes
 
     def terms(self, writer: str) -> BlobTerms:
-        """What one who connects is told."""
+        """The blob terms for a client or actor that connects."""
         config = self._config
         terms = BlobTerms(
             folder=str(self.folder.path),
@@ -97,11 +97,11 @@ class BlobLedger:
 
     @property
     def used(self) -> bool:
-        """Whether any task has had to do with a blob, or with the result of another."""
+        """Whether any task has used a blob or the result of another task."""
         return bool(self._blobs or self._inputs)
 
     def open(self, tasks: Iterable[Task]) -> None:
-        """Takes over what an earlier life left, for the unfinished tasks that it left."""
+        """Takes over the blobs of an earlier process, for the unfinished tasks it left."""
         folder = self.folder.path
         self._claim = claim(folder)
         sweep(folder.parent)
@@ -111,7 +111,7 @@ class BlobLedger:
         until = self._clock() + self._config.retention_seconds
         for name, size in self._files():
             self._add(name, size, until).inherited = True
-        # There may be a million, and a takeover waits for it.
+        # There may be a million tasks, and a takeover waits for this.
         for task in [task for task in tasks if task.state < SUCCEEDED and _MARK in task.body]:
             try:
                 self.hold(task, self.references(task.body))
@@ -119,11 +119,11 @@ class BlobLedger:
                 log.warning("blobs_lost", task_id=task.task_id, reason=error.reason, message=error.message)
 
     def close(self, *, forget: bool) -> None:
-        """`forget`: the tasks end with this process, and so do their blobs. A folder of nothing is left to nobody."""
+        """`forget`: the tasks end with this process, and so do their blobs. An empty folder is always removed."""
         self.stock.close()
         if forget or not any(self._files()):
             try:
-                # Somebody may still write, and begin another file while this one goes.
+                # Another process may start a new file while this one is being removed.
                 for _ in range(_CLOSE_TRIES):
                     if self._emptied(forget):
                         break
@@ -134,12 +134,12 @@ class BlobLedger:
             self._claim = None
 
     def _own(self, forget: bool) -> list[Path]:
-        """What goes with the folder. Nobody comes back to sweep what killed writers left."""
+        """The files to remove with the folder, including those of killed writers: no later start sweeps them."""
         blobs = [self.folder.file(name) for name, _ in self._files()] if forget else []
         return blobs + [file for file in private_files(self.folder.path) if forget or is_left(file)]
 
     def _emptied(self, forget: bool) -> bool:
-        """Whether the folder is gone; False when somebody has begun to write there meanwhile."""
+        """Whether the folder was removed; False if a process has started to write there in the meantime."""
         folder = self.folder.path
         for file in (*self._own(forget), folder / PROOF, folder / LOCK):
             file.unlink(missing_ok=True)
@@ -153,13 +153,13 @@ class BlobLedger:
         return True
 
     def references(self, body: bytes) -> Mapping[str, int]:
-        """Name and size of every blob that a task's arguments refer to; InvalidInput when one cannot be."""
+        """Name and size of every blob that a task's arguments refer to; InvalidInput when a reference is malformed."""
         if _MARK not in body:
             return {}
         return _references(Assignment.FromString(body).payload)
 
     def check(self, references: Mapping[str, int], writer: str = "") -> None:
-        """Whether they are there. `writer`: the caller may use those of this writer alone."""
+        """Raises unless every blob exists with the named size. `writer`: only this writer's blobs may be used."""
         fresh: Counter[str] = Counter()
         for name, size in references.items():
             wrote = check_name(name)[0]
@@ -168,18 +168,17 @@ class BlobLedger:
             known = self._blobs.get(name)
             held = known.size if known is not None else self.folder.size(name)
             if held < 0:
-                raise NotFound(f"{name} is unknown, or kept no more", reason="BLOB_UNKNOWN", blob=name)
+                raise NotFound(f"{name} is unknown or no longer kept", reason="BLOB_UNKNOWN", blob=name)
             if held != size:
-                raise InvalidInput(f"{name} has {held} bytes, and {size} are named", reason="BLOB_SIZE", blob=name)
+                raise InvalidInput(f"{name} has {held} bytes, but the task names {size}", reason="BLOB_SIZE", blob=name)
             if known is None:
                 fresh[wrote] += size
         for wrote, size in fresh.items():
             self.check_room(size, wrote)
 
     def check_room(self, size: int, writer: str) -> None:
-        """Results that nobody has taken go first, those that ended the longest ago before the others: the writer's own,
-        and those of whoever has more than it. So no node or namespace that has little loses it to one that writes much.
-        """
+        """Unread results are dropped first, oldest first: the writer's own, then those of writers that hold more. A
+        writer that holds little cannot lose it to one that writes a lot."""
         trusted = writer == _CLIENTS or not self._strangers
         most = self._limit if trusted else int(self._limit * self._config.writer_share)
         if self._written[writer] + size > most:
@@ -213,9 +212,9 @@ class BlobLedger:
     def argued(
         self, tasks: Iterable[Task], known: Container[str] = (), writer: str = ""
     ) -> list[tuple[Task, Mapping[str, int]]]:
-        """Tasks with blobs to hold once they are accepted; an error when one refers to what it may not.
+        """The tasks whose blobs must be held once they are accepted; raises if a task refers to a blob it may not use.
 
-        `known` have been accepted before. `writer`: they may refer to blobs of this writer alone.
+        `known` tasks have been accepted before. `writer`: tasks may refer only to this writer's blobs.
         """
         held = []
         for task in tasks:
@@ -228,7 +227,7 @@ class BlobLedger:
         return held
 
     def hold(self, task: Task, references: Mapping[str, int]) -> None:
-        """An accepted task needs these until it ends, and the results that its parameters name."""
+        """Holds an accepted task's blobs, and the results its parameters name, until the task ends."""
         if task.task_id in self._arguments or task.task_id in self._inputs:
             return
         until = self._clock() + self._config.lease_seconds
@@ -245,15 +244,16 @@ class BlobLedger:
     def checked(
         self, ends: Sequence[AttemptEnd], writer: str = "", given: Callable[[str, bytes], bool] | None = None
     ) -> Sequence[AttemptEnd]:
-        """Results as an actor sent them; those that refer to blobs that are not there are failures.
+        """Results as an actor sent them; a result that refers to a missing blob becomes a failure.
 
-        With a writer, so are those that refer to blobs of others that the task was not `given`: whoever sees the task
-        would read them.
+        With a `writer`, so does a result that refers to another writer's blob, unless the task was `given` that blob:
+        anyone who may see the task could read it.
         """
         return [self._checked(end, writer, given) if _MARK in end[2] else end for end in ends]
 
     def ended(self, tasks: Iterable[Task]) -> None:
-        """Their arguments are needed no more; their results are kept until they are given up, or for the retention."""
+        """Releases the arguments of ended tasks; keeps their results until they are released or `retention_seconds`
+        have passed."""
         now = self._clock()
         for task in tasks:
             for name in self._arguments.pop(task.task_id, ()):
@@ -272,7 +272,7 @@ class BlobLedger:
 
     @contextmanager
     def reserved(self, size: int, writer: str) -> Iterator[None]:
-        """Room for a blob that arrives."""
+        """Reserves room for a blob that is being received."""
         self.check_room(size, writer)
         self._count(writer, size)
         try:
@@ -281,13 +281,14 @@ class BlobLedger:
             self._count(writer, -size)
 
     def keep(self, name: str, size: int, seconds: float) -> None:
-        """A blob that was put, for so long from now."""
+        """Keeps a blob that was put, for `seconds` from now."""
         self._add(name, size, self._clock() + seconds)
 
     def hold_names(self, names: Iterable[str], seconds: float, may: Callable[[str, str], bool]) -> int:
-        """Longer, or no longer; `may` is asked with the name and the task whose result it is. How many there are.
+        """Keeps blobs for `seconds` from now; 0 releases them. `may(name, task_id)` decides for each, with the id of
+        the task whose result it is. Returns how many were found.
 
-        What is given up before any task named it is nobody's.
+        A file released before any task named it belongs to nobody and becomes a spare.
         """
         count, until = 0, self._clock() + seconds
         for name in names:
@@ -303,7 +304,7 @@ class BlobLedger:
         return count
 
     def sweep(self) -> None:
-        """Removes what nobody needs; looks at the folder now and then for what nobody ever told of."""
+        """Removes blobs no longer needed; from time to time, also files that no process announced."""
         now = self._clock()
         if now < self._next_sweep:
             return
@@ -333,7 +334,7 @@ class BlobLedger:
             del self._written[writer]
 
     def _found(self, name: str) -> _Blob | None:
-        """One that a client wrote and tells of."""
+        """A blob that a client wrote to the folder and now announces."""
         writer, _ = check_name(name)
         size = self.folder.size(name)
         if size < 0:
@@ -357,7 +358,7 @@ class BlobLedger:
             if MARK + entry.name not in self._blobs and (is_private(entry.name) or _is_blob(entry.name)):
                 try:
                     found = entry.stat(follow_symlinks=False)
-                    # Whoever waits with a task says now and then that its arrays are needed.
+                    # A client that waits to submit a task touches the files of its arrays from time to time.
                     if max(found.st_mtime, found.st_atime) < oldest:
                         Path(entry.path).unlink()
                         metrics.BLOBS_REMOVED.labels("untold").inc()
@@ -390,7 +391,7 @@ class BlobLedger:
 
 
 def _is_blob(file_name: str) -> bool:
-    """What else lies in a folder that an operator chose is not the ledger's to remove."""
+    """Other files in a folder that an operator chose must not be removed."""
     try:
         check_name(MARK + file_name)
     except InvalidInput:
@@ -399,12 +400,12 @@ def _is_blob(file_name: str) -> bool:
 
 
 def writer_of(kind: str, name: str) -> str:
-    """Who writes under which names: c = clients of the fleet, n = those of a namespace, a = the actors of a node."""
+    """The writer part of a blob's name: c = clients of the fleet, n = clients of a namespace, a = actors of a node."""
     return kind + sha256(name.encode()).hexdigest()[:12] if name else kind
 
 
 def client_writer(identity: Identity) -> str:
-    """Clients of a namespace write, and use, what is their namespace's."""
+    """Clients of a namespace write and use their namespace's blobs."""
     return writer_of("n", identity.namespace) if identity.namespace else writer_of("c", "")
 
 
@@ -414,7 +415,7 @@ def _references(payload: Payload) -> dict[str, int]:
 
 
 def is_given(core: Core, task_id: str, name: bytes) -> bool:
-    """Whether a blob is an argument or the result of a task, or the result of one that it depends on."""
+    """Whether a blob is an argument or the result of a task, or of a task that it depends on."""
     task = core.life.tasks.get(task_id)
     parents = () if task is None else map(core.life.tasks.get, task.dependencies)
     return any(one is not None and (name in one.body or name in one.result) for one in (task, *parents))

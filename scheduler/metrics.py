@@ -26,7 +26,8 @@ LOST_LEASES = Counter("parlmesh_scheduler_lost_leases_total", "Leases whose acto
 STRIKES = Counter("parlmesh_scheduler_strikes_total", "Bad answers that were counted against a node.")
 QUARANTINED_NODES = Gauge("parlmesh_scheduler_quarantined_nodes", "Nodes that get no tasks because of bad answers.")
 STALE_RESULTS = Counter(
-    "parlmesh_scheduler_stale_results_total", "Results refused because their lease had been given away."
+    "parlmesh_scheduler_stale_results_total",
+    "Results refused because their lease was no longer valid or their node was in quarantine.",
 )
 MOVED = Counter("parlmesh_scheduler_moved_tasks_total", "Assignments taken back before they started.")
 REFUSED = Counter("parlmesh_scheduler_refused_requests_total", "Submissions refused as a whole, by reason.", ["reason"])

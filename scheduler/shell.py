@@ -123,7 +123,7 @@ class Shell:
         self._wakefulness.touch()
         try:
             new = []
-            # Few tasks have any to do with blobs, or with the results of others.
+            # Few tasks use blobs or the results of other tasks.
             if self.blobs is not None and (some := [one for one in tasks if _BLOB in one.body or one.dependencies]):
                 new = self.blobs.argued(some, self.core.life.tasks, writer)
             with self._decision:

@@ -58,7 +58,7 @@ class Kept:
     # For the secure round with `masking_nonce`.
     masking: "Masking | None" = None
     masking_nonce: str = ""
-    # Two attempts of one step must not both make keys, nor both mask.
+    # Two attempts of one step must not both make keys or both apply masks.
     turn: threading.Lock = field(default_factory=threading.Lock)
 
     def masking_of(self, nonce: str) -> "Masking":

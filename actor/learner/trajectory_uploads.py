@@ -80,11 +80,11 @@ class _Files:
         self._used: dict[int, int] = {}
 
     def write(self, sequence: int, request: bytes) -> bytes:
-        """The message that names the file; the request itself if it is better sent."""
+        """The message that names the file, or the request itself if sending it is cheaper."""
         if not LEAST_BYTES <= len(request) <= MOST_BYTES:
             return request
         if not self._free:
-            # A file that exists is not of this actor's making.
+            # This actor did not make a file that already exists.
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             number = len(self._descriptors)
             self._descriptors.append(os.open(file_of(self._path, number), flags, 0o600))

@@ -144,18 +144,18 @@ async def call_async(handler: Handler, assignment: Assignment, context: Context,
 
 
 def no_exit(kind: str, error: BaseException) -> HandlerError:
-    """Stands for an exception that is no Exception, such as SystemExit: it fails its attempt and ends nothing else."""
+    """The failure for a BaseException such as SystemExit: it fails only its attempt."""
     did = "tried to exit" if isinstance(error, EXITS) else "raised what no program catches"
     return HandlerError(f"handler {kind} {did}: {sentence(error)}", retryable=False)
 
 
 def failure_of(error: BaseException) -> Failure:
-    """The typed failure of an exception. What a handler raised unawares has its frames below the sentence."""
+    """The typed failure of an exception. For an unexpected exception, the frames follow below the sentence."""
     try:
         reason, message, retryable = _told(error)
     except Exception as worse:  # an attribute of the exception is broken
         reason, retryable = HANDLER_ERROR, False
-        message = f"{type(error).__name__}, of which nothing can be told ({type(worse).__name__})"
+        message = f"{type(error).__name__}, whose text cannot be read ({type(worse).__name__})"
     return Failure(reason=sendable(reason), message=sendable(message), retryable=retryable)
 
 

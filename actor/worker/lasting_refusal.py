@@ -15,7 +15,7 @@ class LastingRefusal:
     """Follows the errors that end one actor's streams."""
 
     def __init__(self, refusal: Callable[[], str]) -> None:
-        """`refusal` looks why no connection can be made: what the credentials lack, or nothing."""
+        """`refusal` says what is wrong with the credentials, or nothing if they are fine."""
         self._refusal = refusal
         self._refused_since: float | None = None
         self._next_look = 0.0

@@ -170,8 +170,8 @@ class Uplink:
         return not self._was_connected and self._worker.identity.succeed(newest)
 
     def _outwaits(self, lapse_seconds: float) -> bool:
-        """Whether the later start that is connected may be dead, unnoticed by the scheduler so far. One that is still
-        connected after that time is alive."""
+        """Whether the newer instance may be dead without the scheduler having noticed. If it is still connected after
+        that time, it is alive."""
         if self._was_connected or not self._worker.identity.from_clock or not lapse_seconds > 0:
             return False
         now = asyncio.get_running_loop().time()

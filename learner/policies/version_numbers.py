@@ -45,7 +45,7 @@ class Versions:
         self._write(version + _BLOCK - 1)
 
     def give_back(self, version: int) -> None:
-        """Frees the versions past this one, with which the run has ended."""
+        """Frees the reserved versions above this one, the run's last."""
         self._write(version)
 
     def _write(self, reserved: int) -> None:

@@ -61,7 +61,7 @@ class Runs:
         self._clock = clock
         self._entries: dict[str, Entry] = {}
         self._group: asyncio.TaskGroup | None = None
-        # One change at a time, so that none is decided on what another is about to change.
+        # One change at a time: a decision must not rely on state that another change is about to alter.
         self._changing = asyncio.Lock()
         self.past = Totals()
         self.strikes = Strikes()

@@ -307,8 +307,7 @@ class PARLController(FleetOperations):
         """Uploads steps that this program took itself, then waits until every acting worker acts with the learner's
         newest policy version. Needs the learner's address. Text instead of steps is the run's id.
 
-        The learner learns in its own time and never holds tasks up: a later version may be the first that has learnt
-        from these steps.
+        Does not wait for training: the first version trained on these steps may be a later one.
         """
         self._connected()
         channel = self._learner_at("update_policy")

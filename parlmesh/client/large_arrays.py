@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Arrays:
-    """Writes them, and gives up what nothing needs any more. On the loop, except `load` and `release`."""
+    """Writes arrays, and releases those no longer needed. On the loop, except `load` and `release`."""
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
@@ -31,19 +31,19 @@ class Arrays:
         self._free: set[str] = set()
         self._pen = asyncio.Lock()
         self._closed = False
-        # Names must not meet those of another client: each gives up its own.
+        # Names must differ from those of other clients, because each client releases its own.
         self._first_life = secrets.token_hex(6)
         self._loop = asyncio.get_running_loop()
 
     @property
     def _life(self) -> str:
-        """Another one as soon as blobs may still go that were given up: nothing is kept under their names."""
+        """Changes while released blobs may still be removed, so no new blob takes one of their names."""
         unanswered = self.exchange.unanswered
         return f"{self._first_life}-{unanswered:x}" if unanswered else self._first_life
 
     def without(self, request: TaskRequest) -> tuple[TaskRequest, frozenset[str]]:
-        """The request with references in the place of large arrays, and the names of these. They are used, or given up,
-        before anything else happens."""
+        """The request with references in place of large arrays, and their names. The caller uses or releases them
+        before it does anything else."""
         self._check_open()
         names: set[str] = set()
         try:
@@ -54,12 +54,12 @@ class Arrays:
         return request if tensors is request.tensors else replace(request, tensors=tensors), references_of(tensors)
 
     def use(self, task_id: str, names: Iterable[str], parents: Iterable[str]) -> None:
-        """A task needs these blobs, and the results of others, until it ends."""
+        """A task needs these blobs, and the results of its parents, until it ends."""
         self.uses.begin(task_id, names, parents)
 
     @asynccontextmanager
     async def written(self, requests: Sequence[Numbered]) -> AsyncIterator[list[Numbered]]:
-        """Many requests, their arrays written by a thread. The block submits them."""
+        """Many requests, with arrays written by a thread. The block submits them."""
         async with self._writing() as names:
             try:
                 written = await _by_a_thread(lambda: [(index, self._written(each, names)) for index, each in requests])
@@ -77,7 +77,7 @@ class Arrays:
         except ResourceExhausted:
             raise
         except FleetError:
-            return request  # is refused when it is submitted, by name
+            return request  # refused when it is submitted, with the array's name
         return replace(request, tensors=tensors)
 
     def _tried(self, request: TaskRequest, names: set[str]) -> TaskRequest:
@@ -87,15 +87,15 @@ class Arrays:
             return request
 
     async def _room(self, names: set[str]) -> None:
-        """Waits for what is being given up, except these. The thread does not write meanwhile."""
+        """Waits until released blobs are removed, except these. The thread does not write in the meantime."""
         free, self._free = self._free - names, self._free & names
         self.exchange.give_up(name for name in free if name not in self.uses)
         await self.exchange.given_up()
 
     @asynccontextmanager
     async def _writing(self) -> AsyncIterator[set[str]]:
-        """One at a time. An array that is there already is not written, so none is given up until this one is used. The
-        names of what was written go into the set: what nobody uses after all is removed."""
+        """One request at a time. An array that is already there is not written again, so nothing is released until this
+        request uses it. The set collects the names written; unused ones are removed."""
         names: set[str] = set()
         try:
             async with self._pen:
@@ -109,14 +109,14 @@ class Arrays:
             raise Unavailable("the controller was closed", reason="CLOSED")
 
     def give_up(self, names: Iterable[str]) -> None:
-        """Those of them that nothing else of this client needs."""
+        """Releases the named blobs that nothing else in this client needs."""
         self._free.update(names)
         if not self._pen.locked():
             free, self._free = self._free, set()
             self.exchange.give_up(name for name in free if name not in self.uses)
 
     def ended(self, task_id: str, outcome: pb.Outcome | None) -> None:
-        """Gives up what no other task needs, except what is its result as well: that is given up with it."""
+        """Releases blobs that no other task needs. A blob that is also the task's result is released with that."""
         tensors = () if outcome is None else outcome.result.tensors
         self.give_up(self.uses.end(task_id, frozenset(tensor.blob for tensor in tensors if tensor.blob)))
 
@@ -142,7 +142,7 @@ class Arrays:
         return reference
 
     async def renew(self) -> None:
-        """Prolongs the leases of what was put, and the lives of files that tasks need; never returns."""
+        """Renews the leases of arrays that were put, and touches the files that tasks need; never returns."""
         while True:
             await asyncio.sleep(self.exchange.lease_seconds / 3)
             if self.exchange.blobs.folder is not None:
@@ -153,7 +153,7 @@ class Arrays:
                 await self.exchange.hold(puts, self.exchange.lease_seconds)
 
     def load(self, reference: Reference) -> Array:
-        """The array of a result. One that is still on another host must have been fetched."""
+        """The array of a result. If it was on another host, it must have been fetched."""
         blobs = self.exchange.blobs
         if not blobs.shared and blobs.folder is not None and blobs.folder.size(reference.name) < 0:
             raise FailedPrecondition(
@@ -166,12 +166,12 @@ class Arrays:
         await self.exchange.fetch(references_in(result), task_id)
 
     def release(self, task_id: str, references: Iterable[Reference]) -> None:
-        """The arrays of a result have been read, or nobody will. From any thread."""
+        """Releases the arrays of a result that has been read, or will not be. From any thread."""
         if names := frozenset(each.name for each in references):
             self._soon(self._released, task_id, names)
 
     def release_with(self, holder: Any, task_id: str, references: Sequence[Reference]) -> None:
-        """The same once an object is gone: as long as it is there, its result may be an argument."""
+        """Releases them once an object no longer exists: until then, its result may be used as an argument."""
         if names := frozenset(each.name for each in references):
             self.uses.hold(task_id, names, own=True)
             finalize(holder, self._soon, self._released, task_id, names).atexit = False
@@ -180,7 +180,8 @@ class Arrays:
         self.give_up(self.uses.release(task_id, names))
 
     async def close(self) -> None:
-        """Gives up everything; arrays that were opened stay what they are. What is being written goes unsubmitted."""
+        """Releases everything; opened arrays stay valid. Requests whose arrays are still being written are not
+        submitted."""
         self._closed = True
         await self.exchange.close([*self.uses, *self._free])
 
@@ -189,12 +190,12 @@ class Arrays:
         self.give_up([name])
 
     def _soon(self, call: Any, *arguments: Any) -> None:
-        with suppress(RuntimeError):  # the loop has ended, and with it what it held
+        with suppress(RuntimeError):  # the loop has ended, and its blobs were released
             self._loop.call_soon_threadsafe(call, *arguments)
 
 
 async def _by_a_thread(work: Callable[[], T]) -> T:
-    """Waits for its end also when the wait is cancelled: what it writes must be known before anything is given up."""
+    """Waits until the work ends, even if cancelled: the names it writes must be known before anything is released."""
     thread = asyncio.get_running_loop().run_in_executor(None, work)
     cancelled: asyncio.CancelledError | None = None
     while not thread.done():

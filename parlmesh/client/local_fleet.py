@@ -112,7 +112,7 @@ class LocalFleet:
                 started.set_exception(known)
 
     def _remove(self, folder: Path, process: int) -> None:
-        # A log that `trouble` names must be there to read, and a forked process leaves its parent's files alone.
+        # Keeps the folder if `trouble` names a log in it, or if this is a forked process.
         if str(folder) not in self.trouble and os.getpid() == process:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -86,8 +86,8 @@ class LoopThread:
         if self.is_current:
             coroutine.close()
             raise FailedPrecondition(
-                "a future's callback waits for the thread it is called by, which would never end; let another thread "
-                "do it, or only submit",
+                "a future's callback may not wait on the controller's own thread: call from another thread, or only "
+                "submit",
                 reason="OWN_THREAD",
             )
         future = self.start(coroutine)

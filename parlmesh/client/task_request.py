@@ -61,10 +61,10 @@ class TaskRequest:
 
 
 def references_of(tensors: Mapping[str, Array | Reference]) -> frozenset[str]:
-    """The names of the blobs among them."""
+    """The names of the blobs that the tensors refer to."""
     return frozenset(each.name for each in tensors.values() if isinstance(each, Reference))
 
 
 def written_for(request: TaskRequest, names: frozenset[str]) -> frozenset[str]:
-    """Those of the names that were not in the request: what is in it is somebody's who may still need it."""
+    """The names that were written for the request. Blobs the caller put into it may still be needed by the caller."""
     return names - references_of(request.tensors)

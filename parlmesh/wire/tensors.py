@@ -108,7 +108,9 @@ def reference_from_proto(tensor: pb.Tensor) -> Reference:
     dtype, shape, size = _layout(tensor, _REFERENCE_LIMITS)
     check_name(tensor.blob)
     if tensor.data or not size:
-        raise InvalidInput(f"tensor {tensor.name} has a blob and elements, or none", reason="TENSOR_LENGTH")
+        raise InvalidInput(
+            f"tensor {tensor.name} must have either a blob or data, and a blob may not be empty", reason="TENSOR_LENGTH"
+        )
     return Reference(tensor.blob, dtype, shape)
 
 
@@ -147,7 +149,7 @@ def tensor_from_proto(
 
 
 def _is_in_a_blob(name: str) -> InvalidInput:
-    text = f"tensor {name} is kept in a blob, and only arguments and results of tasks may be"
+    text = f"tensor {name} names a blob; only arguments and results of tasks may"
     return InvalidInput(text, reason="TENSOR_BLOB", tensor=name)
 
 

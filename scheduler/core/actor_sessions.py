@@ -219,8 +219,8 @@ def _check_claim(actor: Actor, hello: Hello, lapse_seconds: float) -> None:
 
 
 def _named_after(actor_id: str, node_id: str) -> int:
-    """How much of an id is the node's name. The closest match has the first right to the id, so that nobody can keep a
-    node's own actors out by coming first."""
+    """How many characters of the id are the node's name. The longest match owns the id, so another node cannot block a
+    node's own actors by connecting first."""
     return len(node_id) if actor_id == node_id or actor_id.startswith(f"{node_id}-") else 0
 
 

@@ -202,9 +202,7 @@ class Core:
     ) -> list[Actor]:
         """Quarantines or strikes these nodes and the nodes of these actors; returns all their actors."""
         if not reason:
-            raise InvalidInput(
-                f"{command.name} has no reason; it is shown when the actors are listed", reason="NO_REASON"
-            )
+            raise InvalidInput(f"{command.name} needs a reason, which the list of actors shows", reason="NO_REASON")
         reason = limits.REASON.shorten(reason)
         roster = self.life.roster
         for node_id in node_ids:

@@ -48,7 +48,7 @@ def _check_circles(batch: Mapping[str, Task]) -> None:
     if removed < len(batch):
         stuck = next(task_id for task_id, count in open_parents.items() if count)
         raise InvalidInput(
-            f'the dependencies of task "{stuck}" lead back to it or to a circle',
+            f'the dependencies of task "{stuck}" form a cycle, or depend on one',
             reason="CYCLIC_DEPENDENCY",
             task_id=stuck,
         )

@@ -50,7 +50,7 @@ class Leases:
         named.difference_update(slotless)
 
     def reattach(self, actor: Actor, leases: Sequence[LeaseName], now: float) -> list[LeaseName]:
-        """Returns those of the leases named by an actor that just connected which stand."""
+        """Returns the leases that a newly connected actor named and that are still valid."""
         standing = []
         for lease in leases:
             task = self._life.tasks.get(lease.task_id)

@@ -247,8 +247,8 @@ class Lifecycle:
         self.make_ready([task], now)
 
     def end_attempts(self, sender: Actor, results: Sequence[AttemptEnd], now: float) -> list[str]:
-        """Ends the attempts that an actor reports; stale or false reports are only counted. Returns what an honest
-        actor would not have said."""
+        """Ends the attempts that an actor reports; stale or false reports are only counted. Returns one sentence for
+        each report that no honest actor would send."""
         tasks, statistics = self.tasks, self.statistics
         plain: list[Task] = []
         runs: defaultdict[str, list[float]] = defaultdict(list)

@@ -105,7 +105,7 @@ class Understudy:
         return task
 
     def _enter(self, new: list[Task]) -> None:
-        """Enters submitted tasks of which nothing more was read yet."""
+        """Enters tasks for which only the submission has been read so far."""
         if not new:
             return
         self._life.enter_all(new)
@@ -139,8 +139,8 @@ class Understudy:
                 del self._life.tasks[stored.task_id]
 
     def _go_on_to(self, time: float) -> None:
-        """Moves the journal's clock forward to a record's time. This scheduler's clock runs as fast, but may be behind
-        by as long as nothing was written before it began to follow."""
+        """Moves the journal's clock forward to a record's time. This scheduler's clock runs at the same rate, but may
+        lag by the time in which nothing was written before it started to follow."""
         life = self._life
         if not self._clocked:
             self._clocked = True

@@ -1,4 +1,4 @@
-"""BlobService over gRPC: for those who do not share the scheduler's folder."""
+"""BlobService over gRPC, for processes that do not share the scheduler's folder."""
 
 import asyncio
 import os
@@ -31,13 +31,13 @@ Context = Any
 
 CHUNK_BYTES = 1 << 20
 SILENCE_SECONDS = 30.0
-# Nor may a blob come in drops, as slow as they like.
+# A blob must also arrive at this minimum rate.
 PUT_SECONDS, SLOWEST_BYTES_PER_SECOND = 30.0, 64 << 10
 _DATA = b"\x0a"
 
 
 class BlobServicer:
-    """What clients and actors on other hosts call."""
+    """The service that clients and actors on other hosts call."""
 
     def __init__(self, seat: Seat, config: BlobConfig) -> None:
         self._seat = seat
@@ -60,7 +60,7 @@ class BlobServicer:
         return service_of(pb.DESCRIPTOR, "BlobService", self, writes_encoded=("GetBlob",))
 
     async def PutBlob(self, requests: AsyncIterator[pb.PutBlobRequest], context: Context) -> pb.PutBlobResponse:
-        """Writes beside the blobs until size and digest are right."""
+        """Writes to a private file, and renames it once size and digest match."""
         first = await anext(aiter(requests), None)
         if first is None:
             raise InvalidInput("PutBlob has no message; the first names the blob", reason="MISSING_NAME")
@@ -94,12 +94,12 @@ class BlobServicer:
                 data = message.data
                 written += len(data)
                 if written > size:
-                    raise InvalidInput(f"{first.name} has more bytes than the {size} it names", reason="BLOB_SIZE")
+                    raise InvalidInput(f"{first.name} has more bytes than the {size} announced", reason="BLOB_SIZE")
                 found.update(data)
                 write_all(descriptor, data)
                 message = await _next(rest, first.name)
             if written != size:
-                raise InvalidInput(f"{first.name} has {written} bytes, and names {size}", reason="BLOB_SIZE")
+                raise InvalidInput(f"{first.name} has {written} bytes, but {size} were announced", reason="BLOB_SIZE")
             if found.hexdigest() != digest:
                 raise InvalidInput(f"the bytes of {first.name} do not match its digest", reason="BLOB_CORRUPT")
             temporary.rename(folder.file(first.name))
@@ -133,7 +133,8 @@ class BlobServicer:
         return self._is(check_name(name)[0]) or (task is not None and self._tenant().sees(task))
 
     def _reads(self, request: pb.GetBlobRequest) -> bool:
-        """Through a task that it may see, or runs: one that has the blob, or gets it as the result of another."""
+        """Whether the caller may read the blob through a task that it sees or runs: as an argument, as its result, or
+        as an argument or the result of a dependency."""
         task, identity = self._core.life.tasks.get(request.task_id), caller()
         if task is None:
             return False
@@ -149,7 +150,7 @@ class BlobServicer:
             raise PermissionDenied(f'"{caller().name}" may not write {name}, of another writer', reason="BLOB_WRITER")
 
     def _is(self, writer: str) -> bool:
-        """Whether the caller writes under this name. Where nobody has an identity, anybody may be anyone."""
+        """Whether the caller writes under this name. Without identities, every caller may use every writer's name."""
         identity = caller()
         if identity.role is Role.ACTOR:
             return writer == writer_of("a", identity.name)
@@ -160,7 +161,7 @@ class BlobServicer:
 
 
 async def _next(messages: AsyncIterator[pb.PutBlobRequest], name: str) -> pb.PutBlobRequest | None:
-    """Whoever sends nothing gives back the room that is kept for it."""
+    """The next message. A sender that goes silent loses the room reserved for it."""
     try:
         # Not wait_for: in 3.11 it loses a cancellation that comes with a message, and so the limit of the whole blob.
         async with asyncio.timeout(SILENCE_SECONDS):
@@ -171,4 +172,4 @@ async def _next(messages: AsyncIterator[pb.PutBlobRequest], name: str) -> pb.Put
 
 
 def _unknown(name: str) -> NotFound:
-    return NotFound(f"{name} is unknown, or kept no more", reason="BLOB_UNKNOWN", blob=name)
+    return NotFound(f"{name} is unknown or no longer kept", reason="BLOB_UNKNOWN", blob=name)

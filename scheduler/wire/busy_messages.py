@@ -29,13 +29,13 @@ MAX_CACHED_NAMES = 4096
 # Longer names are about to be refused.
 LONGEST_CACHED_NAME = 1024
 
-# Tag bytes: field number * 8 + wire type (0 = varint, 2 = length-delimited). Those that are read,
+# Tag bytes: field number * 8 + wire type (0 = varint, 2 = length-delimited). Tags that are read:
 _TASKS = 0x0A
 _TASK_ID, _KIND, _PAYLOAD, _PRIORITY, _MAX_ATTEMPTS, _SUBMITTER = 0x0A, 0x12, 0x1A, 0x20, 0x48, 0x52
 _PLAIN = frozenset({_TASK_ID, _KIND, _PAYLOAD, _SUBMITTER})
 _RESULTS = 0x1A
 _LEASE, _RESULT, _RAN = 0x0A, 0x12, 0x22
-# and those that are written.
+# Tags that are written:
 _ASSIGNMENTS, _REVOKED, _ACKNOWLEDGED, _COMMAND = b"\x12", b"\x1a", b"\x22", b"\x28"
 _OUTCOMES = _RECEIPTS = b"\x0a"
 _FOLLOWED = _UNKNOWN = b"\x12"

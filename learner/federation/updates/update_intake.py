@@ -107,7 +107,7 @@ class Reception:
         self._check_open()
         secure = self._core.config.secure.enabled
         if secure:
-            # Anything a node says besides its masked update would tell something about it alone.
+            # Anything a node sends besides its masked update would reveal something about that node.
             offer, about = replace(offer, samples=1), replace(about, metrics={})
         if not caller.speaks_for(host_of(offer.node_id)):
             text = f'"{caller.name}" may not speak for node "{offer.node_id}"'

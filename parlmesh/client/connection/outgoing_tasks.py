@@ -312,7 +312,7 @@ class Encoder:
 
 
 def _particulars(request: TaskRequest) -> bytes:
-    """What no other task has: payload and dependencies."""
+    """The part that differs from task to task: payload and dependencies."""
     parts = []
     if request.parameters or request.tensors:
         payload = payload_to_proto(request.parameters, request.tensors).SerializeToString()

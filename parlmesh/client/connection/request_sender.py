@@ -65,7 +65,7 @@ class Sender:
         self._group: asyncio.TaskGroup | None = None
         # By identity, until every task in them is accepted or refused.
         self._under_way: dict[int, Parcels] = {}
-        # Divided requests: those with one part accepted while another part still waits.
+        # Tasks of divided requests that were accepted while another part of their request still waits.
         self._taken: set[str] = set()
         self._repeated: list[tuple[Request, _Sent | None]] = []
         self._given_up: set[str] = set()
@@ -77,7 +77,7 @@ class Sender:
         self._connections = 0
         # The instance of the connected scheduler: a different one has forgotten all tasks.
         self._memory_id = 0
-        # Whatever ended within this time is known to it.
+        # The scheduler still knows tasks that ended within this time.
         self._remembers_seconds = 0.0
         self.ready = outgoing.ready
         self.submitted = 0
@@ -85,18 +85,18 @@ class Sender:
         self.forgotten = 0
 
     def _limit(self, server_bytes: int) -> None:
-        """What a request may hold, by the server's word; 0 = it does not say."""
+        """Sets how many bytes a request may have, from what the server says; 0 = it does not say."""
         most = min(self._config.message_bytes, server_bytes or UNTOLD_MESSAGE_BYTES)
         self._outgoing.most_bytes = max(most - _RESERVE_BYTES, most // 2)
         if self._pending.arrays is not None:
             self._pending.arrays.exchange.blobs.message_bytes = self._outgoing.most_bytes
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """What is sent again belongs to the group."""
+        """Requests that are sent again run in the group."""
         self._group = group
 
     def connected(self, terms: pb.StreamTerms) -> None:
-        """A stream is open: what was accepted before is searched for, and what has no answer is sent again."""
+        """A stream is open: accepted tasks are searched for, and unanswered requests are sent again."""
         # A server that does not name its memory may have lost it.
         lost = not terms.memory_id or terms.memory_id != self._memory_id
         self._connections += 1
@@ -106,7 +106,7 @@ class Sender:
         self._searcher.search_anew([name for name in self._pending if name not in unanswered], lost=lost)
 
     def next_request(self) -> Request | None:
-        """What is to be sent now; None until `ready` is set again."""
+        """The next request to send; None until `ready` is set again."""
         while self._repeated:
             request, sent = self._repeated.pop(0)
             if sent is None or not self._may_have_run(sent):
@@ -121,14 +121,14 @@ class Sender:
         patient = not self._under_way and all(parcel.receipt is None for parcel in parcels)
         self._under_way[id(parcels)] = parcels
         if self._taken:
-            # What is sent once more has no answer again.
+            # A task that is sent again is unanswered again.
             self._taken -= _ids(parcels)
         return Request(
             _joined(parcels) + _PATIENT if patient else _joined(parcels), partial(self._answered, parcels, self._sent())
         )
 
     def give_up(self, task_ids: Iterable[str]) -> None:
-        """Cancels tasks that nobody waits for: at once, or as soon as the request that carries them is answered."""
+        """Cancels tasks whose callers gave up: at once, or as soon as the request that carries them is answered."""
         unsent = self._outgoing.prune(self._pending)
         under_way = self._awaiting()
         accepted = []
@@ -145,7 +145,7 @@ class Sender:
         return _ids(itertools.chain(*self._under_way.values())) - self._taken
 
     async def all_cancelled(self) -> None:
-        """Waits until whatever was given up is cancelled."""
+        """Waits until all tasks whose callers gave up are cancelled."""
         await self._nothing_given_up.wait()
         if self._cancellations:
             await asyncio.wait(self._cancellations)
@@ -161,7 +161,7 @@ class Sender:
         return _Sent(self._connections, self._memory_id, asyncio.get_running_loop().time())
 
     def _may_have_run(self, sent: "_Sent") -> bool:
-        """Whether what was sent then without an answer may have ended meanwhile, and its end be forgotten."""
+        """Whether a request that got no answer may have run, with its outcome already forgotten."""
         age = asyncio.get_running_loop().time() - sent.time
         return bool(self._memory_id) and sent.memory_id == self._memory_id and age >= self._remembers_seconds
 
@@ -185,7 +185,7 @@ class Sender:
         if self._taken:
             self._taken -= _ids(parcels)
         if self._outgoing.parcels:
-            # They may have waited for these.
+            # The other parcels may have waited for these.
             self._outgoing.ready.set()
         if self._given_up:
             self._cancel_given_up(parcels)
@@ -199,9 +199,10 @@ class Sender:
             self._nothing_given_up.set()
 
     async def _deliver(self, parcels: Parcels, sent: "_Sent", error: FleetError | None = None) -> None:
-        """Until every task is accepted or refused. A request is refused whole, so the culprit is found by halving.
+        """Sends until every task is accepted or refused. A request is refused whole, so the culprit is found by
+        halving.
 
-        `error` is what was answered before, `sent` the first try.
+        `error` is the previous answer, `sent` the first try.
         """
         refusal, parcels = await self._settled(parcels, sent, error)
         if refusal is None:
@@ -223,7 +224,7 @@ class Sender:
     async def _settled(
         self, parcels: Parcels, first: "_Sent", error: FleetError | None
     ) -> tuple[FleetError | None, Parcels]:
-        """Sends one request until it is answered: the refusal if it was refused, and what was sent at last."""
+        """Sends one request until it is answered: the refusal, if any, and the parcels that were sent last."""
         backoff = Backoff(first=0.05, limit=self._config.reconnect_seconds, rng=self._rng)
         unanswered: _Sent | None = first if error is not None else None
         while parcels:
@@ -238,13 +239,13 @@ class Sender:
             pause = pause_after(error, backoff)
             log.info("submit_waits", reason=error.reason, message=error.message, retry_seconds=round(pause, 3))
             await asyncio.sleep(pause)
-            # Those who gave up want nothing to run. All who wait have deadlines, so this ends.
+            # Tasks whose callers gave up are dropped. All other callers have deadlines, so this loop ends.
             parcels, error = wanted(parcels, self._pending), None
         return None, parcels
 
     async def _repeat(self, parcels: Parcels, unanswered: "_Sent | None") -> FleetError | None:
         answer: asyncio.Future[FleetError | None] = asyncio.get_running_loop().create_future()
-        # Whoever waited may have gone.
+        # The caller may have been cancelled.
         request = Request(_joined(parcels), lambda error: None if answer.done() else answer.set_result(error))
         self._repeated.append((request, unanswered))
         self._outgoing.ready.set()

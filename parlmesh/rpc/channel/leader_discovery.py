@@ -63,7 +63,8 @@ class LeaderChannel(grpc.aio.Channel):
         self._serving = dict.fromkeys(self._channels, False)
         # Servers that answered at the last try; they are kept even when DNS no longer has them.
         self._answering: set[int] = set()
-        # Servers that said they serve, and did not: used again only if no other serves, or after they said otherwise.
+        # Servers that reported SERVING but refused calls. They are used again only if no other server serves, or after
+        # their status changes.
         self._mistrusted: set[int] = set()
         self._leader: int | None = None
         self._found = asyncio.Event()
@@ -130,8 +131,8 @@ class LeaderChannel(grpc.aio.Channel):
         self._calls.discard(call)
 
     def mistrust(self, index: int, error: grpc.aio.AioRpcError) -> bool:
-        """Whether the server said that it does not lead, and so did nothing. In that case, or if it is away, it is
-        watched anew."""
+        """Whether the server refused the call because it does not lead. Then, or if it cannot be reached, its health
+        watch is restarted."""
         if error.code() is not grpc.StatusCode.UNAVAILABLE:
             return False
         misdirected = error_from_rpc(error).reason == NOT_LEADER

@@ -30,7 +30,7 @@ class OpenStreams:
             self._timer = asyncio.get_running_loop().call_later(LOOK_AGAIN_SECONDS, self._look)
 
     def was_ended(self) -> Unauthenticated | None:
-        """Why the stream that this task serves was cancelled, if its caller was the reason."""
+        """The reason why this task's stream was cancelled, if its caller lost the right to it."""
         task = asyncio.current_task()
         if task not in self._ended:
             return None

@@ -183,7 +183,7 @@ class Broken(Exception):
 
 
 def test_an_exception_of_which_nothing_can_be_told_fails_its_attempt_all_the_same() -> None:
-    assert failure_of(Broken()).message == "Broken, of which nothing can be told (ValueError)"
+    assert failure_of(Broken()).message == "Broken, whose text cannot be read (ValueError)"
     assert failure_of(KeyError("\udc80.txt")).message == "KeyError: '\\udc80.txt'"
     assert failure_of(HandlerError("\udc80", retryable=True, reason="\udc80")).reason == "\\udc80"
 

@@ -108,7 +108,7 @@ def test_a_result_that_is_too_large_fails_its_attempt_and_is_not_kept(make: Call
 
 def test_a_circle_is_found_whatever_hangs_on_it(harness: Harness) -> None:
     circle = [noop("a", dependencies=("c",)), noop("b", dependencies=("a",)), noop("c", dependencies=("b",))]
-    with pytest.raises(InvalidInput, match="circle"):
+    with pytest.raises(InvalidInput, match="cycle"):
         harness.submit(noop("start"), *circle, noop("tail", dependencies=("c", "start")))
 
 

@@ -79,7 +79,7 @@ def test_an_operator_puts_a_node_in_quarantine_and_ends_it(harness: Harness, rel
 
 def test_a_judgement_needs_a_reason_and_a_name(harness: Harness) -> None:
     harness.connect("a")
-    with pytest.raises(InvalidInput, match="no reason"):
+    with pytest.raises(InvalidInput, match="needs a reason"):
         harness.core.judge(["a"], [], ActorCommand.STRIKE, "", harness.now)
     with pytest.raises(InvalidInput, match="actor_ids is empty"):
         harness.core.judge([], [], ActorCommand.STRIKE, "why", harness.now)
