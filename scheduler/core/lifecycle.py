@@ -77,6 +77,10 @@ class Lifecycle:
         # Tasks to end because a parent did not succeed, and why.
         self.doomed: deque[tuple[Task, Failure]] = deque()
 
+    def count(self, state: TaskState) -> int:
+        """How many of the known tasks are in a state."""
+        return (self.retention if state >= SUCCEEDED else self.statistics).by_state[state]
+
     def admit(self, tasks: Iterable[Task], now: float) -> None:
         """Enters new tasks: each becomes ready, waits for its parents, or ends because a parent failed."""
         number = first = self.next_number

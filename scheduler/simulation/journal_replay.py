@@ -63,6 +63,7 @@ def _compare(core: Core, copy: Core) -> Iterator[str]:
         ("finished tasks in order", _finished(core), _finished(copy)),
         ("the order of tasks", list(live.tasks), list(rebuilt.tasks)),
         ("unfinished tasks", live.statistics.unfinished, rebuilt.statistics.unfinished),
+        ("kept tasks by state", live.retention.by_state, rebuilt.retention.by_state),
         ("unfinished bytes", live.statistics.unfinished_bytes, rebuilt.statistics.unfinished_bytes),
         ("a number is given twice", True, live.next_number >= rebuilt.next_number),
     ):

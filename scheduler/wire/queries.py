@@ -30,7 +30,6 @@ ACTORS_A_TURN = 50
 MAX_ANSWER_BYTES = 3 * 1024 * 1024
 MAX_TASK_BYTES = 7 * 1024 * 1024
 LONGEST_TOKEN = 20
-_STATES = frozenset[int](TaskState)
 DEFAULT_TRACE_SECONDS = 60
 MAX_TRACE_SECONDS = 3600
 
@@ -45,7 +44,7 @@ def list_tasks(core: Core, request: pb.ListTasksRequest, submitters: str = "") -
     states, kind, offset = frozenset[int](request.states), request.kind, core.life.wall_offset
     prefix = request.task_id_prefix
     # How many tasks can match at most: a search for the few that failed among very many stops at the last of them.
-    left = sum(core.life.statistics.by_state[state] for state in states if state in _STATES)
+    left = sum(core.life.count(state) for state in TaskState if state in states)
     answer = pb.ListTasksResponse()
     looked_at = answer_bytes = 0
     last: Task | None = None

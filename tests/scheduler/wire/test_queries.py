@@ -10,8 +10,10 @@ from parlmesh.errors import InvalidInput
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
 from scheduler.core import chrome_trace
+from scheduler.core.core import Core
 from scheduler.core.placement import ActorCommand
 from scheduler.core.task import Placement, Task, TaskState
+from scheduler.simulation.journal_replay import take_over
 from scheduler.wire import busy_messages, queries
 from tests.scheduler.conftest import Harness
 
@@ -224,6 +226,57 @@ def test_a_search_for_rare_states_stops_at_the_last_match(harness: Harness, monk
     assert listed(task_pb2.TASK_STATE_CANCELLED) == ([], "", 1)
     assert listed(task_pb2.TASK_STATE_RUNNING) == (["0"], "", 51)
     assert listed(task_pb2.TASK_STATE_FAILED)[:2] == (["bad"], "")
+
+
+def test_finished_tasks_are_listed_by_state_after_a_restart_and_after_a_takeover(harness: Harness) -> None:
+    actor = harness.connect("a")
+    for number in range(3):
+        harness.submit(Task(f"bad {number}", "noop"))
+        harness.fail(actor, harness.take(actor)[0], retryable=False)
+        harness.submit(Task(f"good {number}", "noop"))
+        harness.finish(actor)
+
+    def restarted() -> Core:
+        core = Core(harness.config, now=harness.now, wall_time=harness.now, lease_floor=2 << 32)
+        core.recover(harness.journal, harness.now)
+        return core
+
+    def taken_over() -> Core:
+        core = Core(harness.config, now=harness.now, wall_time=harness.now, lease_floor=2 << 32)
+        led = take_over(core, harness.journal, harness.now)
+        assert led is core
+        return core
+
+    failed = [task_pb2.TASK_STATE_FAILED]
+    for core in (restarted(), taken_over()):
+        listed = queries.list_tasks(core, pb.ListTasksRequest(states=failed))
+        assert [task.spec.task_id for task in listed.tasks] == ["bad 2", "bad 1", "bad 0"]
+        core.submit([Task("cancelled", "noop"), Task("queued", "noop")], harness.now)
+        core.cancel(["cancelled"], harness.now)
+        ended = queries.list_tasks(core, pb.ListTasksRequest(states=[task_pb2.TASK_STATE_CANCELLED, *failed]))
+        assert [task.spec.task_id for task in ended.tasks] == ["cancelled", "bad 2", "bad 1", "bad 0"]
+
+
+def test_a_search_for_a_final_state_stops_at_the_last_task_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = Harness(retention={"max_tasks": 1})
+    harness.submit(*[Task(str(number), "echo") for number in range(50)])
+    actor = harness.connect("a")
+    harness.submit(*[Task(f"bad {number}", "noop") for number in range(5)])
+    for _ in range(5):
+        harness.fail(actor, harness.take(actor)[0], retryable=False)
+    harness.pass_time(1.0, alive=[actor])
+    looked_at: list[Task] = []
+    before = queries._before
+
+    def counted(tasks: dict[str, Task], number: int | None) -> Iterator[Task]:
+        for task in before(tasks, number):
+            looked_at.append(task)
+            yield task
+
+    monkeypatch.setattr(queries, "_before", counted)
+    found = queries.list_tasks(harness.core, pb.ListTasksRequest(states=[task_pb2.TASK_STATE_FAILED]))
+    assert [task.spec.task_id for task in found.tasks] == ["bad 4"]
+    assert len(looked_at) == 2
 
 
 def full_spec() -> task_pb2.TaskSpec:
