@@ -7,7 +7,7 @@ from parlmesh import limits
 from parlmesh.errors import AlreadyExists, FailedPrecondition, InvalidInput
 
 from . import submission_limits
-from .actions import Action, Close, Welcome
+from .actions import Action, Close, Command, Welcome
 from .leases import Leases
 from .lifecycle import Lifecycle
 from .node_quarantine import NodeQuarantine
@@ -91,6 +91,9 @@ class Sessions:
         standing = [] if actor.quarantined else self.leases.reattach(actor, hello.leases, now)
         self.leases.drop_others(actor, {lease.lease_id for lease in standing}, restarted, now)
         actions.append(Welcome(hello.session, standing, max(before[1], hello.incarnation)))
+        if actor.draining:
+            # It may not have heard of it: it was away, or its stream broke.
+            actions.append(Command(hello.session, ActorCommand.DRAIN))
         self.unsettled[actor] = None
         return actions
 
@@ -117,8 +120,8 @@ class Sessions:
         if command is ActorCommand.PAUSE:
             self._life.roster.pause(actor, True)
         elif command is ActorCommand.RESUME:
+            # An actor that drains cannot be called back.
             self._life.roster.pause(actor, False)
-            actor.draining = False
             self.quarantine.release(actor.node_id)
         elif command is ActorCommand.DRAIN:
             actor.draining = True

@@ -17,7 +17,7 @@ class Retention:
         # Kept beside the tasks, because a stored task would have to be opened to be measured.
         self._sizes: deque[int] = deque()
         self._bytes = 0
-        # By TaskState, how many are kept; `Statistics.by_state` knows neither those of a journal nor what was forgotten.
+        # How many are kept, by TaskState. `Statistics` knows neither those of a journal nor which are forgotten.
         self.by_state = [0] * (max(TaskState) + 1)
         # Whether number or size, rather than age, decided what was last forgotten.
         self._crowded = False
