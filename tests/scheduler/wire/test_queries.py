@@ -92,6 +92,34 @@ def test_a_new_run_that_counts_from_one_again_is_measured_too(harness: Harness) 
     assert queries.statistics(harness.core, harness.now).policy_update_time_ms == pytest.approx(2100, abs=20)
 
 
+def test_a_restarted_actor_uses_no_policy_until_it_says_so_and_holds_no_measurement_up(harness: Harness) -> None:
+    first, second = harness.connect("a"), harness.connect("b")
+    for actor in (first, second):
+        harness.report(actor, heartbeat=(), policy_version=1)
+    harness.pass_time(0.1)
+    again = harness.connect("b", incarnation=2)
+    _, shown = queries.list_actors(harness.core, pb.ListActorsRequest()).actors
+    assert shown.policy_version == 0
+    harness.report(first, heartbeat=(), policy_version=2)
+    harness.pass_time(1.0, alive=[first, again])
+    assert queries.statistics(harness.core, harness.now).policy_update_time_ms == pytest.approx(500, abs=20)
+
+
+def test_a_new_run_whose_actors_have_all_restarted_is_measured_too(harness: Harness) -> None:
+    for name in ("a", "b"):
+        harness.report(harness.connect(name), heartbeat=(), policy_version=500)
+    harness.pass_time(0.1)
+    first, second = harness.connect("a", incarnation=2), harness.connect("b", incarnation=2)
+    harness.report(first, heartbeat=(), policy_version=1)
+    harness.report(second, heartbeat=(), policy_version=1)
+    harness.pass_time(0.1)
+    harness.report(first, heartbeat=(), policy_version=2)
+    harness.pass_time(2.0, alive=[first, second])
+    harness.report(second, heartbeat=(), policy_version=2)
+    harness.pass_time(0.1)
+    assert queries.statistics(harness.core, harness.now).policy_update_time_ms == pytest.approx(2100, abs=20)
+
+
 def test_pages_show_every_task_once_and_the_newest_first(harness: Harness) -> None:
     harness.submit(*[Task(str(number), "noop" if number % 2 else "echo") for number in range(25)])
     seen: list[str] = []
