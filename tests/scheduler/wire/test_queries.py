@@ -15,7 +15,7 @@ from scheduler.core.placement import ActorCommand
 from scheduler.core.task import Placement, Task, TaskState
 from scheduler.simulation.journal_replay import take_over
 from scheduler.wire import busy_messages, queries
-from tests.scheduler.conftest import Harness
+from tests.scheduler.conftest import Harness, ids
 
 
 def scripted(harness: Harness) -> None:
@@ -200,6 +200,94 @@ def test_the_trace_shows_only_the_window(harness: Harness) -> None:
     ] == ["new"]
     with pytest.raises(InvalidInput, match="3600"):
         queries.attempts(harness.core, pb.GetTraceRequest(seconds=3601), harness.now)
+
+
+def test_a_trace_has_the_newest_attempts_whether_last_or_retried(harness: Harness) -> None:
+    actor = harness.connect("a", slots=10)
+
+    def run(*names: str) -> None:
+        harness.submit(*[Task(name, "noop") for name in names])
+        for task in harness.take(actor):
+            harness.now += 0.001
+            if task.task_id.startswith("retried"):
+                harness.fail(actor, task)
+            else:
+                harness.finish(actor, task)
+
+    run("retried 1", "done 1", "retried 2", "done 2", "done 3", "retried 3")
+    found = queries.attempts(harness.core, pb.GetTraceRequest(max_attempts=3), harness.now)
+    assert sorted(attempt.task_id for attempt in found) == ["done 2", "done 3", "retried 3"]
+
+
+def test_the_trace_shows_an_attempt_that_was_lost_with_its_actor(harness: Harness) -> None:
+    first = harness.connect("a")
+    harness.submit(Task("t", "noop"))
+    harness.fail(first, harness.take(first)[0])
+    harness.pass_time(0.5, step=0.1, alive=[first])
+    (task,) = harness.take(first)
+    began = task.lease_time
+    harness.now += 2.0
+    again = harness.connect("a", incarnation=2)
+    harness.finish(again)
+    found = queries.attempts(harness.core, pb.GetTraceRequest(), harness.now)
+    assert [(each.number, each.state, each.ran) for each in found] == [
+        (1, "RETRIED", 0.01),
+        (2, "LOST", 0.0),
+        (3, "SUCCEEDED", 0.01),
+    ]
+    assert (found[1].actor_id, found[1].end - found[1].start) == ("a", harness.now - began)
+
+
+def test_a_lost_attempt_whose_actor_comes_back_for_it_is_not_shown_as_lost(harness: Harness) -> None:
+    actor = harness.connect("a", slots=2)
+    harness.submit(Task("reclaimed", "noop"), Task("late", "noop"))
+    reclaimed, late = harness.take(actor)
+    lease = reclaimed.lease
+    harness.disconnect(actor)
+    harness.pass_time(5.0)
+    shown = {(each.task_id, each.state) for each in queries.attempts(harness.core, pb.GetTraceRequest(), harness.now)}
+    assert shown == {("reclaimed", "LOST"), ("late", "LOST")}
+    back = harness.connect("a", credits=0, slots=2, leases=[lease])
+    harness.finish(back, late)
+    harness.pass_time(0.5, alive=[back])
+    found = queries.attempts(harness.core, pb.GetTraceRequest(), harness.now)
+    assert [(each.task_id, each.state) for each in found] == [("late", "SUCCEEDED")]
+
+
+def test_a_task_cancelled_between_two_attempts_has_each_attempt_once(harness: Harness) -> None:
+    actor = harness.connect("a")
+    harness.submit(Task("t", "noop"))
+    harness.fail(actor, harness.take(actor)[0])
+    harness.cancel("t")
+    found = queries.attempts(harness.core, pb.GetTraceRequest(), harness.now)
+    assert [(each.number, each.state) for each in found] == [(1, "RETRIED")]
+
+
+def test_lost_and_retried_attempts_are_bounded_together() -> None:
+    harness = Harness(retention={"trace_events": 2})
+    actor = harness.connect("a", slots=3)
+    harness.submit(*[Task(str(number), "noop") for number in range(3)])
+    tasks = harness.take(actor)
+    for task in tasks:
+        harness.now += 0.001
+        harness.fail(actor, task)
+    found = queries.attempts(harness.core, pb.GetTraceRequest(), harness.now)
+    assert sorted(each.task_id for each in found) == sorted(ids(tasks)[1:])
+
+
+def test_a_trace_that_is_too_large_keeps_what_ended_last(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chrome_trace, "MAX_BYTES", 1000)
+    actor = harness.connect("a", slots=2)
+    harness.submit(Task("long", "noop"))
+    (long,) = harness.take(actor)
+    for number in range(50):
+        harness.submit(Task(str(number), "noop"))
+        harness.now += 0.1
+        harness.finish(actor)
+    harness.now += 0.1
+    harness.finish(actor, long, ran=5.0)
+    text = chrome_trace.to_json(queries.attempts(harness.core, pb.GetTraceRequest(), harness.now), 0.0)
+    assert "long" in [event["args"].get("task_id") for event in json.loads(text)["traceEvents"]]
 
 
 def test_a_trace_that_is_too_large_keeps_the_newest(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
