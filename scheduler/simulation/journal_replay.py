@@ -99,7 +99,7 @@ def _standings(core: Core) -> tuple[Any, ...]:
     # Strikes in quarantine are not recorded.
     struck = [node_id for node_id in strikes.nodes if node_id not in strikes.quarantines]
     return (
-        sorted((node_id, strikes.count(node_id)) for node_id in struck),
+        sorted((node_id, len(strikes.times(node_id))) for node_id in struck),
         sorted((node_id, quarantine.reason) for node_id, quarantine in strikes.quarantines.items()),
     )
 

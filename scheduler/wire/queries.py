@@ -91,14 +91,14 @@ def get_task(core: Core, task: Task) -> pb.GetTaskResponse:
     return pb.GetTaskResponse(task=message)
 
 
-def list_actors(core: Core, request: pb.ListActorsRequest) -> pb.ListActorsResponse:
+def list_actors(core: Core, request: pb.ListActorsRequest, now: float) -> pb.ListActorsResponse:
     """Ordered by id; the page token has the last one."""
-    *_, answer = listing_actors(core, request)
+    *_, answer = listing_actors(core, request, now)
     assert answer is not None
     return answer
 
 
-def listing_actors(core: Core, request: pb.ListActorsRequest) -> Iterator[pb.ListActorsResponse | None]:
+def listing_actors(core: Core, request: pb.ListActorsRequest, now: float) -> Iterator[pb.ListActorsResponse | None]:
     """The same in steps, with the answer after the last: a thousand actors at once would hold up every stream."""
     size = _page_size(request.page_size) or MAX_ACTORS
     states = frozenset[int](request.states)
@@ -111,7 +111,7 @@ def listing_actors(core: Core, request: pb.ListActorsRequest) -> Iterator[pb.Lis
     actors.sort(key=lambda actor: actor.actor_id)
     answer, answer_bytes = pb.ListActorsResponse(), 0
     for number, actor in enumerate(actors, 1):
-        message = actor_message(core, actor)
+        message = actor_message(core, actor, now)
         answer_bytes += message.ByteSize()
         if answer.actors and (answer_bytes > MAX_ANSWER_BYTES or len(answer.actors) == size):
             answer.next_page_token = _token(answer.actors[-1].actor_id)
@@ -122,11 +122,11 @@ def listing_actors(core: Core, request: pb.ListActorsRequest) -> Iterator[pb.Lis
     yield answer
 
 
-def commanded(core: Core, actors: Sequence[Actor]) -> pb.UpdateActorsResponse:
+def commanded(core: Core, actors: Sequence[Actor], now: float) -> pb.UpdateActorsResponse:
     """As many of the actors as fit into an answer."""
     answer, answer_bytes = pb.UpdateActorsResponse(), 0
     for actor in actors:
-        message = actor_message(core, actor)
+        message = actor_message(core, actor, now)
         answer_bytes += message.ByteSize()
         if answer_bytes > MAX_ANSWER_BYTES and answer.actors:
             break
@@ -134,8 +134,8 @@ def commanded(core: Core, actors: Sequence[Actor]) -> pb.UpdateActorsResponse:
     return answer
 
 
-def actor_message(core: Core, actor: Actor) -> pb.Actor:
-    return messages.actor_to_proto(actor, core.life.wall_offset, core.sessions.quarantine.strikes)
+def actor_message(core: Core, actor: Actor, now: float) -> pb.Actor:
+    return messages.actor_to_proto(actor, core.life.wall_offset, core.sessions.quarantine.strikes, now)
 
 
 def statistics(core: Core, now: float) -> pb.GetStatisticsResponse:

@@ -76,7 +76,7 @@ def test_the_time_a_policy_takes_to_reach_every_actor_is_measured(harness: Harne
     harness.report(second, heartbeat=(), policy_version=2)
     harness.pass_time(0.1)
     assert queries.statistics(harness.core, harness.now).policy_update_time_ms == pytest.approx(1100, abs=20)
-    (shown, _) = queries.list_actors(harness.core, pb.ListActorsRequest()).actors
+    (shown, _) = queries.list_actors(harness.core, pb.ListActorsRequest(), harness.now).actors
     assert shown.policy_version == 2
 
 
@@ -98,7 +98,7 @@ def test_a_restarted_actor_uses_no_policy_until_it_says_so_and_holds_no_measurem
         harness.report(actor, heartbeat=(), policy_version=1)
     harness.pass_time(0.1)
     again = harness.connect("b", incarnation=2)
-    _, shown = queries.list_actors(harness.core, pb.ListActorsRequest()).actors
+    _, shown = queries.list_actors(harness.core, pb.ListActorsRequest(), harness.now).actors
     assert shown.policy_version == 0
     harness.report(first, heartbeat=(), policy_version=2)
     harness.pass_time(1.0, alive=[first, again])
@@ -149,18 +149,20 @@ def test_an_impossible_page_is_refused(harness: Harness, size: int, token: str) 
 def test_actors_are_listed_by_state(harness: Harness) -> None:
     harness.connect("b", slots=3, labels=(("zone", "1"),))
     harness.disconnect(harness.connect("a"))
-    everyone = queries.list_actors(harness.core, pb.ListActorsRequest()).actors
+    everyone = queries.list_actors(harness.core, pb.ListActorsRequest(), harness.now).actors
     assert [actor.actor_id for actor in everyone] == ["a", "b"]
-    (ready,) = queries.list_actors(harness.core, pb.ListActorsRequest(states=[pb.ACTOR_STATE_READY])).actors
+    (ready,) = queries.list_actors(
+        harness.core, pb.ListActorsRequest(states=[pb.ACTOR_STATE_READY]), harness.now
+    ).actors
     assert (ready.actor_id, ready.slots, dict(ready.labels), list(ready.kinds)) == ("b", 3, {"zone": "1"}, ["noop"])
 
 
 def test_a_long_list_of_actors_leaves_others_their_turn(harness: Harness) -> None:
     for number in range(3 * queries.ACTORS_A_TURN):
         harness.connect(f"actor-{number:03}")
-    *turns, answer = queries.listing_actors(harness.core, pb.ListActorsRequest())
+    *turns, answer = queries.listing_actors(harness.core, pb.ListActorsRequest(), harness.now)
     assert turns == [None] * 3
-    assert answer == queries.list_actors(harness.core, pb.ListActorsRequest())
+    assert answer == queries.list_actors(harness.core, pb.ListActorsRequest(), harness.now)
     assert len(answer.actors) == 3 * queries.ACTORS_A_TURN
 
 
