@@ -117,7 +117,7 @@ class RetentionConfig(Config):
     kind_seconds: float = Field(default=86_400.0, ge=0)
     """How long a kind stays known after an actor last announced it."""
     trace_events: int = Field(default=100_000, ge=0)
-    """Retried attempts kept for GetTrace; last attempts are read from the finished tasks."""
+    """Retried and lost attempts kept for GetTrace; last attempts are read from the finished tasks."""
 
 
 class BlobConfig(Config):

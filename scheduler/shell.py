@@ -127,7 +127,7 @@ class Shell:
             if self.blobs is not None and (some := [one for one in tasks if _BLOB in one.body or one.dependencies]):
                 new = self.blobs.argued(some, self.core.life.tasks, writer)
             with self._decision:
-                task_ids = self.core.submit(tasks, self.now(), owner)
+                task_ids = self.core.submit(tasks, self.now(), owner, busy_messages.payload_bytes)
                 for task, references in new:
                     self.blobs.hold(task, references)  # type: ignore[union-attr]
                 self._perform()

@@ -7,7 +7,7 @@ from parlmesh import limits
 from parlmesh.errors import AlreadyExists, FailedPrecondition, InvalidInput
 
 from . import submission_limits
-from .actions import Action, Close, Welcome
+from .actions import Action, Close, Command, Welcome
 from .leases import Leases
 from .lifecycle import Lifecycle
 from .node_quarantine import NodeQuarantine
@@ -82,6 +82,7 @@ class Sessions:
         if restarted:
             actor.draining = False
             actor.run_seconds, actor.slowness, actor.depth, actor.even = 0.0, 1.0, actor.slots, False
+            actor.policy_version = 0
         self.by_number[hello.session] = actor
         fleet.place(actor, hello.kinds, self._labels(hello), self._life.queue.classes.values())
         self._life.roster.announce_kinds(actor, now)
@@ -91,6 +92,9 @@ class Sessions:
         standing = [] if actor.quarantined else self.leases.reattach(actor, hello.leases, now)
         self.leases.drop_others(actor, {lease.lease_id for lease in standing}, restarted, now)
         actions.append(Welcome(hello.session, standing, max(before[1], hello.incarnation)))
+        if actor.draining:
+            # It may not have heard of it: it was away, or its stream broke.
+            actions.append(Command(hello.session, ActorCommand.DRAIN))
         self.unsettled[actor] = None
         return actions
 
@@ -117,8 +121,8 @@ class Sessions:
         if command is ActorCommand.PAUSE:
             self._life.roster.pause(actor, True)
         elif command is ActorCommand.RESUME:
+            # An actor that drains cannot be called back.
             self._life.roster.pause(actor, False)
-            actor.draining = False
             self.quarantine.release(actor.node_id)
         elif command is ActorCommand.DRAIN:
             actor.draining = True
@@ -159,8 +163,13 @@ class Sessions:
         """Takes the policy version that an actor uses; 0 from one that uses none."""
         if not version or version == actor.policy_version:
             return
-        # Versions grow within a run; a lower one than the actor had before is the first sight of another run.
-        newest = version > self._policy_version or version < actor.policy_version
+        # Versions grow within a run. A lower one is the first sight of another run if the actor had a higher one, or if
+        # nobody uses the newest any more, because all have restarted.
+        newest = (
+            version > self._policy_version
+            or version < actor.policy_version
+            or all(other.policy_version != self._policy_version for other in self.by_number.values())
+        )
         if newest and version != self._policy_version:
             self._policy_version, self._policy_seen_at = version, now
         actor.policy_version = version

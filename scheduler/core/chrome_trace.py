@@ -1,9 +1,10 @@
 """Attempts that ended, as a Chrome trace that opens in Perfetto. One process per actor, one row per slot."""
 
 import json
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterable
 from itertools import islice, takewhile
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from .task import Task
@@ -48,13 +49,29 @@ def attempt_of(task: Task, state: str) -> Attempt:
 
 
 class Trace:
-    """Remembers retried attempts; last attempts are read from the finished tasks."""
+    """Remembers attempts that failed or were lost with their actor, after which the task waited for another; the last
+    attempts are read from the finished tasks."""
 
     def __init__(self, max_events: int) -> None:
-        self._retried: deque[Attempt] = deque(maxlen=max_events)
+        self._max_events = max_events
+        # By task and number; the first to end is the first to go.
+        self._earlier: OrderedDict[tuple[str, int], Attempt] = OrderedDict()
 
     def add_retried(self, task: Task) -> None:
-        self._retried.append(attempt_of(task, "RETRIED"))
+        self._add(task, "RETRIED")
+
+    def add_lost(self, task: Task) -> None:
+        self._add(task, "LOST")
+
+    def remove_lost(self, task: Task) -> None:
+        """The attempt was not lost: its actor came back for it, or its result did."""
+        self._earlier.pop((task.task_id, task.attempts), None)
+
+    def _add(self, task: Task, state: str) -> None:
+        self._earlier.pop((task.task_id, task.attempts), None)
+        self._earlier[task.task_id, task.attempts] = attempt_of(task, state)
+        if len(self._earlier) > self._max_events:
+            self._earlier.popitem(last=False)
 
     def attempts(
         self, finished: Iterable[Task], now: float, seconds: float, most: int = MAX_EVENTS, prefix: str = ""
@@ -63,18 +80,23 @@ class Trace:
         first."""
         recent = takewhile(lambda task: task.end_time >= now - seconds, finished)
         final = (
-            attempt_of(task, task.state.name) for task in recent if task.task_id.startswith(prefix) and task.attempts
+            attempt_of(task, task.state.name)
+            for task in recent
+            if task.task_id.startswith(prefix)
+            and task.attempts
+            # A task may end, by a cancel for example, while it waits for its next attempt.
+            and (task.task_id, task.attempts) not in self._earlier
         )
         found = list(islice(final, most))
         # Newest first, like `finished`: they were added as they ended.
-        again = takewhile(lambda attempt: attempt.end >= now - seconds, reversed(self._retried))
-        found += islice((attempt for attempt in again if attempt.task_id.startswith(prefix)), most)
-        found.sort()
-        return found
+        earlier = takewhile(lambda attempt: attempt.end >= now - seconds, reversed(self._earlier.values()))
+        found += islice((attempt for attempt in earlier if attempt.task_id.startswith(prefix)), most)
+        found.sort(key=attrgetter("end"))
+        return sorted(found[-most:])
 
 
 def to_json(attempts: list[Attempt], wall_offset: float) -> str:
-    """The newest attempts that fit into a message."""
+    """The attempts that fit into a message, those that ended last."""
     processes: dict[str, int] = {}
     rows: dict[str, list[float]] = {}
     placed = []
@@ -86,7 +108,7 @@ def to_json(attempts: list[Attempt], wall_offset: float) -> str:
         for actor_id, process in processes.items()
     ]
     size = sum(map(len, parts))
-    for attempt, process, row in reversed(placed):
+    for attempt, process, row in sorted(placed, key=lambda one: one[0].end, reverse=True):
         part = _dumps(_event(attempt, process, row, wall_offset))
         size += len(part) + 1
         if size > MAX_BYTES:

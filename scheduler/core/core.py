@@ -6,7 +6,7 @@ is collected for `take_actions`. `now` is the scheduler's own monotonic clock: n
 
 import os
 import random
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import count
 from typing import Never
 
@@ -79,17 +79,19 @@ class Core:
         for standing in standings:
             self.sessions.quarantine.restore(standing, now)
 
-    def submit(self, tasks: Sequence[Task], now: float, owner: str = "") -> list[str]:
+    def submit(
+        self, tasks: Sequence[Task], now: float, owner: str = "", payload_bytes: Callable[[bytes], int] = len
+    ) -> list[str]:
         """Accepts every task or none; returns the ids in order. Tasks without an id get one, known ids change nothing.
 
-        New tasks count against the allowance of `owner`, if given.
+        New tasks count against the allowance of `owner`, if given. `payload_bytes` measures the payload in a body.
         """
         life = self.life
         submission_limits.check_size(len(tasks))
         for task in tasks:
             if not task.task_id:
                 task.task_id = self._new_id()
-        new = submission_limits.select_new(tasks, life.tasks, self.config.queue)
+        new = submission_limits.select_new(tasks, life.tasks, self.config.queue, payload_bytes)
         submission_limits.check_room(new, life.statistics, now, self.config.queue)
         submission_limits.check_kinds(new, life.roster.kinds, life.fleet, self.config.queue)
         if owner and new:

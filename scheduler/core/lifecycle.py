@@ -77,6 +77,10 @@ class Lifecycle:
         # Tasks to end because a parent did not succeed, and why.
         self.doomed: deque[tuple[Task, Failure]] = deque()
 
+    def count(self, state: TaskState) -> int:
+        """How many of the known tasks are in a state."""
+        return (self.retention if state >= SUCCEEDED else self.statistics).by_state[state]
+
     def admit(self, tasks: Iterable[Task], now: float) -> None:
         """Enters new tasks: each becomes ready, waits for its parents, or ends because a parent failed."""
         number = first = self.next_number
@@ -179,6 +183,8 @@ class Lifecycle:
             task.expires_at = expires_at
             leases[lease_id] = task
             if task.leased_before or all_wait:
+                # Not the time of the attempt before, if this one ends without a result.
+                task.ran = 0.0
                 task.expires_at = NOT_BEGUN
                 again.append(task)
             task.leased_before = True
@@ -206,6 +212,7 @@ class Lifecycle:
         self.withdraw(task)
         self._move(task, RUNNING)
         task.losses -= 1
+        self.trace.remove_lost(task)
         self._bind(task, actor, now)
         self._note_return(task, now)
         self.decided.leased.append(task)
@@ -243,6 +250,8 @@ class Lifecycle:
             self.finish(task, TaskState.QUARANTINED, now, failure)
             return
         self.statistics.retried += 1
+        task.end_time = now
+        self.trace.add_lost(task)
         self._note_return(task, now)
         self.make_ready([task], now)
 
@@ -304,6 +313,8 @@ class Lifecycle:
 
     def fail_attempt(self, task: Task, failure: Failure, now: float) -> None:
         """Ends a failed attempt: the task waits for the next one, or fails."""
+        if task.actor is None:
+            self.trace.remove_lost(task)
         self._leave(task)
         task.lease_id = NO_LEASE
         task.failures += 1
@@ -321,6 +332,8 @@ class Lifecycle:
         self._note_return(task, now)
 
     def _succeed(self, task: Task, result: bytes, now: float) -> None:
+        if task.actor is None:
+            self.trace.remove_lost(task)
         self._leave(task)
         task.result = result
         task.failure = None

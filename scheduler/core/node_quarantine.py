@@ -36,8 +36,8 @@ class Strikes:
     def add(self, node_id: str, reason: str, now: float) -> bool:
         """Counts a bad answer; returns whether it put the node in quarantine."""
         self.total += 1
-        times = [time for time in self._times.pop(node_id, ()) if time > now - self._config.window_seconds]
-        times.append(now)
+        times = [*self._counting(node_id, now), now]
+        self._times.pop(node_id, None)
         limit = self._config.limit
         if limit and len(times) >= limit and node_id not in self.quarantines:
             plural = "s" if len(times) > 1 else ""
@@ -69,10 +69,15 @@ class Strikes:
         return self._times
 
     def times(self, node_id: str) -> Sequence[float]:
+        """Of all remembered strikes, also of those that no longer count."""
         return self._times.get(node_id, ())
 
-    def count(self, node_id: str) -> int:
-        return len(self.times(node_id))
+    def count(self, node_id: str, now: float) -> int:
+        """How many strikes count."""
+        return len(self._counting(node_id, now))
+
+    def _counting(self, node_id: str, now: float) -> list[float]:
+        return [time for time in self.times(node_id) if time > now - self._config.window_seconds]
 
     def over(self, now: float) -> Iterable[str]:
         """Nodes whose quarantine has ended."""
@@ -100,7 +105,7 @@ class NodeQuarantine:
 
     def strike(self, node_id: str, reason: str, now: float) -> None:
         """Counts a bad answer of a node."""
-        log.warning("strike", node_id=node_id, reason=reason, strikes=self.strikes.count(node_id) + 1)
+        log.warning("strike", node_id=node_id, reason=reason, strikes=self.strikes.count(node_id, now) + 1)
         confined = node_id in self.strikes.quarantines
         if self.strikes.add(node_id, reason, now):
             self._take_all(node_id, now)
@@ -127,7 +132,7 @@ class NodeQuarantine:
         confined = node_id in self.strikes.quarantines
         if confined:
             log.info("node_released", node_id=node_id)
-        struck = confined or self.strikes.count(node_id)
+        struck = confined or self.strikes.times(node_id)
         self.strikes.forgive(node_id)
         if struck:
             self._note(node_id)

@@ -1,11 +1,11 @@
 """Finished tasks, kept for a bounded time, number and size. The first to finish is the first to go."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 
 from ..config import RetentionConfig
 from ..journal.stored_task import StoredTask
-from .task import Task
+from .task import Task, TaskState
 
 
 class Retention:
@@ -17,6 +17,8 @@ class Retention:
         # Kept beside the tasks, because a stored task would have to be opened to be measured.
         self._sizes: deque[int] = deque()
         self._bytes = 0
+        # How many are kept, by TaskState. `Statistics` knows neither those of a journal nor which are forgotten.
+        self.by_state = [0] * (max(TaskState) + 1)
         # Whether number or size, rather than age, decided what was last forgotten.
         self._crowded = False
 
@@ -24,15 +26,19 @@ class Retention:
         return len(self._finished)
 
     def keep(self, tasks: Sequence[Task]) -> None:
+        """Takes tasks that have just ended, all in the same state."""
         sizes = [len(task.body) + len(task.result) for task in tasks]
         self._finished += tasks
         self._sizes += sizes
         self._bytes += sum(sizes)
+        self.by_state[tasks[0].state] += len(tasks)
 
     def keep_stored(self, tasks: Sequence[StoredTask]) -> None:
         self._finished += tasks
         self._sizes += [task.size for task in tasks]
         self._bytes += sum(task.size for task in tasks)
+        for state, count in Counter([task.state for task in tasks]).items():
+            self.by_state[state] += count
 
     def newest_first(self) -> Iterator[Task]:
         return reversed(self._finished)
@@ -48,7 +54,9 @@ class Retention:
                 break
             self._crowded = crowded
             self._bytes -= self._sizes.popleft()
-            gone.append(finished.popleft())
+            task = finished.popleft()
+            self.by_state[task.state] -= 1
+            gone.append(task)
         return gone
 
     def remembers(self, now: float) -> float:

@@ -51,7 +51,7 @@ class Statistics:
     def __init__(self, now: float) -> None:
         self.start = now
         self.accepted = 0
-        # By TaskState: tasks now in the first three states, and all that ever reached the final ones.
+        # By TaskState: tasks now in the first three states, and all that have reached the final ones since the start.
         self.by_state = [0] * (max(TaskState) + 1)
         self.unfinished_bytes = 0
         self.retried = 0

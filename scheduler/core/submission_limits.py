@@ -1,7 +1,7 @@
 """Whether a batch of tasks is accepted, whole or not at all, by the limits of the queue and of its owner."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
 from parlmesh import limits
@@ -39,8 +39,10 @@ def check_size(count: int) -> None:
     limits.TASKS.check(count, "the request")
 
 
-def select_new(tasks: Sequence[Task], known: Mapping[str, Task], config: QueueConfig) -> dict[str, Task]:
-    """The tasks that are not known yet, by id. Every id must be set."""
+def select_new(
+    tasks: Sequence[Task], known: Mapping[str, Task], config: QueueConfig, payload_bytes: Callable[[bytes], int]
+) -> dict[str, Task]:
+    """The tasks that are not known yet, by id. Every id must be set. `payload_bytes` measures the payload in a body."""
     new: dict[str, Task] = {}
     dependent = False
     max_payload_bytes = config.max_payload_bytes
@@ -53,9 +55,10 @@ def select_new(tasks: Sequence[Task], known: Mapping[str, Task], config: QueueCo
                 f'task id "{task_id}" is given twice in one request', reason="DUPLICATE_TASK_ID", task_id=task_id
             )
         _check(task, config)
-        if len(task.body) > max_payload_bytes:
+        # The first comparison is cheap, and true for few.
+        if len(task.body) > max_payload_bytes and (size := payload_bytes(task.body)) > max_payload_bytes:
             raise InvalidInput(
-                f'payload of task "{task_id}" has {len(task.body)} bytes; the limit is {max_payload_bytes} '
+                f'payload of task "{task_id}" has {size} bytes; the limit is {max_payload_bytes} '
                 "(queue.max_payload_bytes)",
                 reason="PAYLOAD_TOO_LARGE",
                 task_id=task_id,

@@ -155,9 +155,9 @@ def check_whole(core: Core) -> None:
     held = sum(len(actor.leases) for actor in life.fleet.actors.values())
     if held != counts[TaskState.RUNNING]:
         raise Violation(f"{held} leases are held and {counts[TaskState.RUNNING]} tasks run")
-    for state in (TaskState.WAITING, TaskState.QUEUED, TaskState.RUNNING):
-        if life.statistics.by_state[state] != counts[state]:
-            raise Violation(f"{counts[state]} tasks are {state.name}, counted {life.statistics.by_state[state]}")
+    for state in TaskState:
+        if life.count(state) != counts[state]:
+            raise Violation(f"{counts[state]} tasks are {state.name}, counted {life.count(state)}")
     if life.queue.ready != counts[TaskState.QUEUED]:
         raise Violation(f"{counts[TaskState.QUEUED]} tasks are queued, the queue has {life.queue.ready}")
     if life.statistics.unfinished_bytes != size:

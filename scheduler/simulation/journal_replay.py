@@ -63,6 +63,7 @@ def _compare(core: Core, copy: Core) -> Iterator[str]:
         ("finished tasks in order", _finished(core), _finished(copy)),
         ("the order of tasks", list(live.tasks), list(rebuilt.tasks)),
         ("unfinished tasks", live.statistics.unfinished, rebuilt.statistics.unfinished),
+        ("kept tasks by state", live.retention.by_state, rebuilt.retention.by_state),
         ("unfinished bytes", live.statistics.unfinished_bytes, rebuilt.statistics.unfinished_bytes),
         ("a number is given twice", True, live.next_number >= rebuilt.next_number),
     ):
@@ -98,7 +99,7 @@ def _standings(core: Core) -> tuple[Any, ...]:
     # Strikes in quarantine are not recorded.
     struck = [node_id for node_id in strikes.nodes if node_id not in strikes.quarantines]
     return (
-        sorted((node_id, strikes.count(node_id)) for node_id in struck),
+        sorted((node_id, len(strikes.times(node_id))) for node_id in struck),
         sorted((node_id, quarantine.reason) for node_id, quarantine in strikes.quarantines.items()),
     )
 

@@ -210,6 +210,11 @@ def assignment_body(kind: str, priority: int, run_timeout: float, payload: bytes
     return head if payload is None else head + b"\x1a" + varint(len(payload)) + payload
 
 
+def payload_bytes(body: bytes) -> int:
+    """Encoded size of the payload in an assignment without its lease."""
+    return sum(end - start for tag, start, end in _fields(body, 0, len(body)) if tag == _PAYLOAD)
+
+
 @lru_cache(maxsize=1024)
 def _body_head(kind: str, priority: int, run_timeout: float) -> bytes:
     """Cached, because tasks differ far more in their payloads."""

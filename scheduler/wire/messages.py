@@ -75,7 +75,7 @@ def result_from_proto(result: fleet_pb.TaskResult) -> AttemptEnd:
     return lease.task_id, lease.lease_id, payload, failure, min(limits.RAN.most, max(0.0, seconds_of(result.ran)))
 
 
-def actor_to_proto(actor: Actor, wall_offset: float, strikes: Strikes) -> pb.Actor:
+def actor_to_proto(actor: Actor, wall_offset: float, strikes: Strikes, now: float) -> pb.Actor:
     message = pb.Actor(
         actor_id=actor.actor_id,
         node_id=actor.node_id,
@@ -89,7 +89,7 @@ def actor_to_proto(actor: Actor, wall_offset: float, strikes: Strikes) -> pb.Act
         last_heartbeat_time=timestamp(actor.last_seen + wall_offset),
         incarnation=max(0, actor.incarnation),
         policy_version=actor.policy_version,
-        strikes=strikes.count(actor.node_id),
+        strikes=strikes.count(actor.node_id, now),
     )
     quarantine = strikes.quarantines.get(actor.node_id)
     if quarantine is not None:

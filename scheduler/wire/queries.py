@@ -30,7 +30,6 @@ ACTORS_A_TURN = 50
 MAX_ANSWER_BYTES = 3 * 1024 * 1024
 MAX_TASK_BYTES = 7 * 1024 * 1024
 LONGEST_TOKEN = 20
-_STATES = frozenset[int](TaskState)
 DEFAULT_TRACE_SECONDS = 60
 MAX_TRACE_SECONDS = 3600
 
@@ -45,7 +44,7 @@ def list_tasks(core: Core, request: pb.ListTasksRequest, submitters: str = "") -
     states, kind, offset = frozenset[int](request.states), request.kind, core.life.wall_offset
     prefix = request.task_id_prefix
     # How many tasks can match at most: a search for the few that failed among very many stops at the last of them.
-    left = sum(core.life.statistics.by_state[state] for state in states if state in _STATES)
+    left = sum(core.life.count(state) for state in TaskState if state in states)
     answer = pb.ListTasksResponse()
     looked_at = answer_bytes = 0
     last: Task | None = None
@@ -92,14 +91,14 @@ def get_task(core: Core, task: Task) -> pb.GetTaskResponse:
     return pb.GetTaskResponse(task=message)
 
 
-def list_actors(core: Core, request: pb.ListActorsRequest) -> pb.ListActorsResponse:
+def list_actors(core: Core, request: pb.ListActorsRequest, now: float) -> pb.ListActorsResponse:
     """Ordered by id; the page token has the last one."""
-    *_, answer = listing_actors(core, request)
+    *_, answer = listing_actors(core, request, now)
     assert answer is not None
     return answer
 
 
-def listing_actors(core: Core, request: pb.ListActorsRequest) -> Iterator[pb.ListActorsResponse | None]:
+def listing_actors(core: Core, request: pb.ListActorsRequest, now: float) -> Iterator[pb.ListActorsResponse | None]:
     """The same in steps, with the answer after the last: a thousand actors at once would hold up every stream."""
     size = _page_size(request.page_size) or MAX_ACTORS
     states = frozenset[int](request.states)
@@ -112,7 +111,7 @@ def listing_actors(core: Core, request: pb.ListActorsRequest) -> Iterator[pb.Lis
     actors.sort(key=lambda actor: actor.actor_id)
     answer, answer_bytes = pb.ListActorsResponse(), 0
     for number, actor in enumerate(actors, 1):
-        message = actor_message(core, actor)
+        message = actor_message(core, actor, now)
         answer_bytes += message.ByteSize()
         if answer.actors and (answer_bytes > MAX_ANSWER_BYTES or len(answer.actors) == size):
             answer.next_page_token = _token(answer.actors[-1].actor_id)
@@ -123,11 +122,11 @@ def listing_actors(core: Core, request: pb.ListActorsRequest) -> Iterator[pb.Lis
     yield answer
 
 
-def commanded(core: Core, actors: Sequence[Actor]) -> pb.UpdateActorsResponse:
+def commanded(core: Core, actors: Sequence[Actor], now: float) -> pb.UpdateActorsResponse:
     """As many of the actors as fit into an answer."""
     answer, answer_bytes = pb.UpdateActorsResponse(), 0
     for actor in actors:
-        message = actor_message(core, actor)
+        message = actor_message(core, actor, now)
         answer_bytes += message.ByteSize()
         if answer_bytes > MAX_ANSWER_BYTES and answer.actors:
             break
@@ -135,8 +134,8 @@ def commanded(core: Core, actors: Sequence[Actor]) -> pb.UpdateActorsResponse:
     return answer
 
 
-def actor_message(core: Core, actor: Actor) -> pb.Actor:
-    return messages.actor_to_proto(actor, core.life.wall_offset, core.sessions.quarantine.strikes)
+def actor_message(core: Core, actor: Actor, now: float) -> pb.Actor:
+    return messages.actor_to_proto(actor, core.life.wall_offset, core.sessions.quarantine.strikes, now)
 
 
 def statistics(core: Core, now: float) -> pb.GetStatisticsResponse:

@@ -151,7 +151,7 @@ class SchedulerServicer:
         return queries.statistics(self._shell.core, self._shell.now())
 
     async def ListActors(self, request: pb.ListActorsRequest, context: Context) -> pb.ListActorsResponse:
-        for answer in queries.listing_actors(self._shell.core, request):
+        for answer in queries.listing_actors(self._shell.core, request, self._shell.now()):
             if answer is not None:
                 return answer
             await asyncio.sleep(0)
@@ -161,7 +161,7 @@ class SchedulerServicer:
         actors = await self._shell.command(
             request.actor_ids, request.node_ids, _command(request.command), request.reason
         )
-        return queries.commanded(self._shell.core, actors)
+        return queries.commanded(self._shell.core, actors, self._shell.now())
 
     async def RebalanceTasks(self, request: pb.RebalanceTasksRequest, context: Context) -> pb.RebalanceTasksResponse:
         return pb.RebalanceTasksResponse(moved_tasks=await self._shell.rebalance())

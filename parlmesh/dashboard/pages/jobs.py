@@ -37,7 +37,7 @@ async def jobs(view: View) -> dict[str, Any]:
             {
                 "id": name,
                 "tasks": len({each.task_id for each in members}),
-                "failed": sum(1 for each in members if each.state not in ("SUCCEEDED", "RETRIED")),
+                "failed": sum(1 for each in members if each.failed),
                 "work": figures.seconds(sum(each.seconds for each in members)),
                 "wall": figures.seconds(max(each.end for each in members) - min(each.submit for each in members)),
                 "ended": f"{figures.seconds(max(0.0, view.pulse.now() - max(each.end for each in members)))} ago",

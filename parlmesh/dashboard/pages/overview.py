@@ -137,12 +137,11 @@ def _stream(attempts: list[Attempt], now: float) -> dict[str, Any]:
         for attempt in by_actor[actor_id]:
             left = max(0.0, (attempt.start - start) / STREAM_SECONDS * 1_000)
             width = max(2.0, (attempt.end - start) / STREAM_SECONDS * 1_000 - left)
-            failed = attempt.state not in ("SUCCEEDED", "RETRIED")
             bars.append(
                 {
                     "x": f"{min(left, 998):.0f}",
                     "width": f"{min(width, 1_000 - left):.0f}",
-                    "class": "bad" if failed else f"k{colours[attempt.kind]}",
+                    "class": "bad" if attempt.failed else f"k{colours[attempt.kind]}",
                     "title": f"{attempt.kind} {attempt.task_id}: {attempt.state.lower()}, "
                     f"{figures.seconds(attempt.seconds)}",
                 }
@@ -154,7 +153,7 @@ def _stream(attempts: list[Attempt], now: float) -> dict[str, Any]:
             "class": f"k{colours[kind]}",
             "count": kinds[kind],
             "mean": figures.seconds(sum(each.seconds for each in attempts if each.kind == kind) / max(1, kinds[kind])),
-            "failed": sum(1 for each in attempts if each.kind == kind and each.state not in ("SUCCEEDED", "RETRIED")),
+            "failed": sum(1 for each in attempts if each.kind == kind and each.failed),
         }
         for kind in colours
     ]

@@ -7,7 +7,7 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 
 from parlmesh.errors import InvalidInput
-from parlmesh.orchestration.report.trace import attempts_in
+from parlmesh.orchestration.report.trace import LOST, attempts_in
 from parlmesh.telemetry.log_files import LogFolder
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
@@ -135,8 +135,9 @@ def _states(found: task_pb2.Task, attempts: list[Any]) -> list[tuple[str, str]]:
     steps = [("submitted", figures.clock(figures.moment(found.submit_time)))]
     for each in attempts:
         steps.append((f"attempt {each.number} began on {each.actor_id}", figures.clock(each.start)))
-        if each.state == "RETRIED":
-            steps.append((f"attempt {each.number} is repeated", figures.clock(each.end)))
+        if each.repeated:
+            why = "was lost with its actor" if each.state == LOST else "is repeated"
+            steps.append((f"attempt {each.number} {why}", figures.clock(each.end)))
     if found.HasField("outcome"):
         ended = figures.clock(attempts[-1].end) if attempts else figures.NONE
         steps.append((figures.task_state(found.state), ended))

@@ -8,7 +8,9 @@ from typing import Any
 from parlmesh.errors import InvalidInput, NotFound
 
 _MICROSECONDS = 1e6
-SUCCEEDED, RETRIED = "SUCCEEDED", "RETRIED"
+SUCCEEDED = "SUCCEEDED"
+# States of attempts that were followed by others.
+RETRIED, LOST = "RETRIED", "LOST"
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,16 @@ class Attempt:
     def seconds(self) -> float:
         """How long it ran."""
         return self.end - self.start
+
+    @property
+    def repeated(self) -> bool:
+        """Whether the task had to wait for another attempt: this one failed, or was lost with its actor."""
+        return self.state in (RETRIED, LOST)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the task ended with it, and did not succeed."""
+        return self.state != SUCCEEDED and not self.repeated
 
 
 def attempts_in(trace: str) -> list[Attempt]:
@@ -83,7 +95,7 @@ class JobTrace:
 
 def job_in(attempts: Sequence[Attempt], job: str) -> JobTrace:
     """A job's part of a trace; raises NotFound if there is none."""
-    finals = {attempt.task_id: attempt for attempt in attempts if attempt.state != RETRIED}
+    finals = {attempt.task_id: attempt for attempt in attempts if not attempt.repeated}
     members = {name for name in finals if name == job or name.startswith(f"{job}/")}
     if not members:
         raise NotFound(
@@ -100,6 +112,6 @@ def job_in(attempts: Sequence[Attempt], job: str) -> JobTrace:
                 members.add(name)
                 open_ends.append(name)
     tasks = {name: finals[name] for name in sorted(members, key=lambda name: finals[name].start)}
-    retried = [attempt for attempt in attempts if attempt.state == RETRIED and attempt.task_id in members]
+    retried = [attempt for attempt in attempts if attempt.repeated and attempt.task_id in members]
     others = [attempt for attempt in attempts if attempt.task_id not in members]
     return JobTrace(job, tasks, retried, others, frozenset(unknown))

@@ -96,6 +96,21 @@ async def test_an_oversized_payload_is_refused(client: Client) -> None:
         await client.submit(noop("good"), spec)
 
 
+async def test_a_payload_of_exactly_the_limit_is_accepted_and_one_more_byte_is_refused_with_its_size(
+    client: Client,
+) -> None:
+    largest = noop("t")
+    largest.payload.parameters["text"] = "x" * 900
+    largest.payload.parameters["text"] += "x" * (1000 - largest.payload.ByteSize())
+    assert largest.payload.ByteSize() == 1000
+    await client.submit(largest)
+    larger = noop("larger")
+    larger.payload.parameters["text"] = largest.payload.parameters["text"] + "x"
+    assert larger.payload.ByteSize() == 1001
+    with pytest.raises(InvalidInput, match="has 1001 bytes; the limit is 1000"):
+        await client.submit(larger)
+
+
 async def test_a_full_queue_says_when_to_come_back(client: Client) -> None:
     await client.submit(*[noop() for _ in range(50)])
     with pytest.raises(ResourceExhausted) as caught:

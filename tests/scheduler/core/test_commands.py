@@ -77,3 +77,33 @@ def test_held_tasks_leave_a_paused_actor_and_running_ones_stay(harness: Harness)
     other = harness.connect("b", slots=3)
     assert len(harness.take(other)) == 3
     assert actor
+
+
+def test_a_resumed_actor_that_drains_gets_nothing_more_and_its_work_goes_to_others_without_blame(
+    harness: Harness,
+) -> None:
+    actor = harness.connect("a", slots=2)
+    harness.submit(noop("1"))
+    (task,) = harness.take(actor)
+    harness.command(ActorCommand.DRAIN, "a")
+    harness.command(ActorCommand.RESUME, "a")
+    assert harness.actor("a").state is ActorState.DRAINING
+    harness.submit(noop("2"))
+    assert harness.take(actor) == []
+    harness.disconnect(actor)
+    other = harness.connect("b", slots=2)
+    assert sorted(ids(harness.take(other))) == ["1", "2"]
+    assert (task.attempts, task.losses) == (1, 0)
+
+
+def test_an_actor_that_missed_its_drain_is_told_when_it_comes_back(harness: Harness) -> None:
+    actor = harness.connect("a")
+    harness.disconnect(actor)
+    harness.command(ActorCommand.DRAIN, "a")
+    assert "a" not in harness.commands
+    harness.connect("a")
+    assert harness.commands["a"] == [ActorCommand.DRAIN]
+    assert harness.actor("a").state is ActorState.DRAINING
+    harness.connect("a", incarnation=2)
+    assert harness.commands["a"] == [ActorCommand.DRAIN]
+    assert harness.actor("a").state is ActorState.READY

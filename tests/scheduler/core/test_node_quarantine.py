@@ -3,10 +3,12 @@
 import pytest
 
 from parlmesh.errors import InvalidInput, NotFound
+from parlmesh.v1 import scheduler_service_pb2 as pb
 from scheduler.config import StrikeConfig
 from scheduler.core.node_quarantine import MAX_NODES, Strikes
 from scheduler.core.placement import ActorCommand, ActorState
 from scheduler.core.task import NO_RESULT, Placement, Task
+from scheduler.wire import queries
 from tests.scheduler.conftest import Harness, ids, noop
 from tests.scheduler.journal.test_recovery import rebuilt
 
@@ -18,7 +20,7 @@ def say_nothing(harness: Harness, session: int, task: Task) -> None:
 def test_strikes_count_within_their_window_and_are_bounded() -> None:
     strikes = Strikes(StrikeConfig(limit=3, window_seconds=10, quarantine_seconds=5))
     assert [strikes.add("n", "bad", now) for now in (0.0, 1.0, 11.5)] == [False, False, False]
-    assert strikes.count("n") == 1
+    assert (strikes.count("n", 11.5), strikes.count("n", 21.5)) == (1, 0)
     assert [strikes.add("n", "worse", now) for now in (12.0, 13.0)] == [False, True]
     assert strikes.quarantines["n"] == ("3 strikes, the last: worse", 18.0)
     assert list(strikes.over(17.9)) == []
@@ -26,6 +28,28 @@ def test_strikes_count_within_their_window_and_are_bounded() -> None:
     for number in range(MAX_NODES + 5):
         strikes.add(str(number), "bad", 20.0)
     assert len(strikes._times) == MAX_NODES
+
+
+def test_strikes_are_shown_only_while_they_count() -> None:
+    harness = Harness(strikes={"limit": 3, "window_seconds": 10})
+    session = harness.connect("a", node_id="n1")
+    harness.core.judge([], ["n1"], ActorCommand.STRIKE, "it lies", harness.now)
+    harness.pass_time(6, alive=[session])
+    harness.core.judge([], ["n1"], ActorCommand.STRIKE, "it lies", harness.now)
+    harness._collect()
+
+    def shown() -> int:
+        (actor,) = queries.list_actors(harness.core, pb.ListActorsRequest(), harness.now).actors
+        return actor.strikes
+
+    assert shown() == 2
+    harness.pass_time(5, alive=[session])
+    assert shown() == 1
+    harness.pass_time(6, alive=[session])
+    assert shown() == 0
+    # What no longer counts is still in the journal until the node is forgiven.
+    harness.command(ActorCommand.RESUME, "a")
+    assert rebuilt(harness).core.sessions.quarantine.strikes.times("n1") == ()
 
 
 def test_a_node_that_answers_nothing_too_often_is_put_in_quarantine_and_its_work_goes_to_others() -> None:
@@ -58,7 +82,7 @@ def test_an_answer_for_a_lease_of_another_is_refused_and_is_a_strike(harness: Ha
     harness.report(thief, results=[(task.task_id, task.lease_id, b"", None, 0.1)])
     assert harness.states("t") == ["RUNNING"]
     strikes = harness.core.sessions.quarantine.strikes
-    assert (strikes.count("n2"), strikes.count("n1")) == (1, 0)
+    assert (strikes.count("n2", harness.now), strikes.count("n1", harness.now)) == (1, 0)
 
 
 @pytest.mark.parametrize("release", [ActorCommand.RESUME, ActorCommand.RESET])
@@ -123,7 +147,7 @@ def test_strikes_and_quarantines_outlive_a_restart() -> None:
     worse, bad, forgiven = (copy.connect(name, node_id=name) for name in ("worse", "bad", "forgiven"))
     strikes = copy.core.sessions.quarantine.strikes
     assert strikes.quarantines["worse"].reason == "it lies"
-    assert [strikes.count(name) for name in ("worse", "bad", "forgiven")] == [0, 1, 0]
+    assert [strikes.count(name, copy.now) for name in ("worse", "bad", "forgiven")] == [0, 1, 0]
     states = [copy.actor(name).state for name in ("worse", "bad", "forgiven")]
     assert states == [ActorState.QUARANTINED, ActorState.READY, ActorState.READY]
     copy.core.judge([], ["bad"], strike, "again", copy.now)

@@ -197,6 +197,7 @@ def test_assignments_parse(
     body = busy_messages.assignment_body(
         kind, priority, run_timeout, None if payload is None else payload.SerializeToString()
     )
+    assert busy_messages.payload_bytes(body) == (0 if payload is None else payload.ByteSize())
     task = Task(task_id, kind, body=body)
     task.lease_id, task.attempts = lease_id, 3
     message = fleet_pb.ConnectResponse.FromString(b"".join(busy_messages.assignments([task, task], {})))

@@ -72,15 +72,17 @@ def test_the_longest_chain_is_that_of_networkx_and_the_parts_are_the_whole_time(
     assert lines_of(report)
 
 
-def test_the_parts_of_a_small_job_by_hand():
+@pytest.mark.parametrize("state", ["RETRIED", "LOST"])
+def test_the_parts_of_a_small_job_by_hand(state):
     # a runs 1 s; b needs it, is tried once for 2 s and waits 1 s for a slot before and after; c was submitted late.
     attempts = [
         attempt("j/a", 0.0, 1.0),
-        attempt("j/b", 2.0, 4.0, after=["j/a"], state="RETRIED"),
+        attempt("j/b", 2.0, 4.0, after=["j/a"], state=state),
         attempt("j/b", 5.0, 6.0, after=["j/a"], number=2),
         attempt("j/c", 9.0, 10.0, submit=8.0),
     ]
-    report = report_of(attempts, "j", slots=1)
+    # The scheduler's trace has the newest first.
+    report = report_of(attempts[::-1], "j", slots=1)
     assert report.parts == {"run": 3.0, "slot": 3.0, "retry": 2.0, "orchestrator": 2.0}
     assert [segment.part for segment in report.chain] == [
         "run",
