@@ -13,7 +13,7 @@ from .actions import Decided, Returned
 from .chrome_trace import Trace
 from .known_actors import Roster
 from .namespace_shares import Shares
-from .placement import SMALL_BODY_BYTES, Actor, Fleet, message_bytes
+from .placement import ASSIGNMENT_BYTES, SMALL_BODY_BYTES, Actor, Fleet, message_bytes
 from .ready_queue import ReadyQueue
 from .retention import Retention
 from .retries import quarantined, retry_delay, was_last
@@ -58,7 +58,7 @@ class Lifecycle:
         self.fleet = Fleet(rng)
         self.timers = Timers()
         self.endings = Endings(config.dispatch.prefetch_seconds)
-        self.retention = Retention(config.retention)
+        self.retention = Retention(config.retention, 2 * (config.queue.max_payload_bytes + ASSIGNMENT_BYTES))
         self.statistics = Statistics(now)
         self.trace = Trace(config.retention.trace_events)
         self.roster = Roster(self.fleet, self.decided, config.retention.kind_seconds)

@@ -11,8 +11,10 @@ from .task import Task, TaskState
 class Retention:
     """Decides what is forgotten; the owner removes it."""
 
-    def __init__(self, config: RetentionConfig) -> None:
+    def __init__(self, config: RetentionConfig, largest_bytes: int = 0) -> None:
+        """`largest_bytes`: most that one task takes, with its result."""
         self._config = config
+        self._largest_bytes = largest_bytes
         self._finished: deque[Task] = deque()
         # Kept beside the tasks, because a stored task would have to be opened to be measured.
         self._sizes: deque[int] = deque()
@@ -39,6 +41,10 @@ class Retention:
         self._bytes += sum(task.size for task in tasks)
         for state, count in Counter([task.state for task in tasks]).items():
             self.by_state[state] += count
+        # A journal does not say why tasks were forgotten. If it was their size, what is kept has no room for another
+        # that is as large as can be.
+        if tasks and self._bytes + self._largest_bytes > self._config.max_bytes:
+            self._crowded = True
 
     def newest_first(self) -> Iterator[Task]:
         return reversed(self._finished)

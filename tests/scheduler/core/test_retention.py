@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from scheduler.config import RetentionConfig
+from scheduler.core.core import Core
 from scheduler.core.retention import Retention
 from scheduler.core.task import Task
 from tests.scheduler.conftest import Harness, noop
@@ -33,6 +34,21 @@ def retention(ends: list[float], now: float, **config: Any) -> Retention:
 def test_everything_that_ended_within_that_time_is_known(config: dict[str, int], seconds: float) -> None:
     kept = retention([0.0, 2.0, 4.0, 6.0], 10.0, max_seconds=50.0, **config)
     assert kept.remembers(10.0) == seconds
+
+
+# The clock of the restarted scheduler goes on from the newest record, a second ago.
+@pytest.mark.parametrize(("max_bytes", "seconds", "restarted_seconds"), [(3000, 3.0, 2.0), (100_000, 3600.0, 3600.0)])
+def test_a_restart_promises_no_more_than_is_kept(max_bytes: int, seconds: float, restarted_seconds: float) -> None:
+    harness = Harness(retention={"max_bytes": max_bytes}, queue={"max_payload_bytes": 600})
+    actor = harness.connect("a")
+    for number in range(5):
+        harness.submit(noop(str(number), body=bytes(500)))
+        harness.finish(actor, result=bytes(500))
+        harness.pass_time(1.0, alive=[actor])
+    assert harness.core.life.retention.remembers(harness.now) == pytest.approx(seconds)
+    again = Core(harness.config, now=harness.now, wall_time=harness.now)
+    again.recover(harness.journal, harness.now)
+    assert again.life.retention.remembers(harness.now) == pytest.approx(restarted_seconds)
 
 
 def test_age_alone_forgets_what_is_older_than_promised() -> None:
