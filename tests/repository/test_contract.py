@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from actor.worker import attempt_results
+from actor.session import attempt_results
 from learner import config as learner_config
 from learner.federation import messages as federation_messages
 from learner.federation import model_versions as federation_models
