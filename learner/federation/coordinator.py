@@ -27,7 +27,7 @@ from .model_watches import Watcher, Watchers
 from .node_search import ListNodes, NodeSearch
 from .node_tasks import NodeTasks
 from .noise_key import NOISE_KEY
-from .passing_failures import Trouble, passing, sentence_of
+from .passing_failures import Obstacle, passing, sentence_of
 from .round_timer import RoundTimer
 from .rules import events
 from .rules.events import Action, Event
@@ -58,14 +58,14 @@ class Federation:
         self.federation_id, self.created = about.federation_id, about.created
         self.config, self.schema = about.config, about.schema
         self.core = Rounds(self.config)
-        self._trouble = Trouble(self.federation_id)
+        self._obstacle = Obstacle(self.federation_id)
         self._folder = folder
         self._channel = channel
-        self._search = NodeSearch(self.core, list_nodes, self._trouble, self._handle)
-        self._tasks = NodeTasks(self.core, self._trouble, self._handle, self._ask, self._spawn)
+        self._search = NodeSearch(self.core, list_nodes, self._obstacle, self._handle)
+        self._tasks = NodeTasks(self.core, self._obstacle, self._handle, self._ask, self._spawn)
         self._models = ModelFiles(folder / "models", self.schema, about.metadata)
         age = self._replay(self.core)
-        self._timer = RoundTimer(self.core, self._search, self._trouble, self._handle, age)
+        self._timer = RoundTimer(self.core, self._search, self._obstacle, self._handle, age)
         self._model = self._models.whole(self.core.version, self.core.digest)
         self.core.digest = self._model.digest
         # A masked update carries its weight as one more word.
@@ -97,9 +97,9 @@ class Federation:
         self._publish()
 
     @property
-    def trouble(self) -> str:
+    def obstacle(self) -> str:
         """What the federation waits for; empty while it makes progress."""
-        return self._trouble.sentence
+        return self._obstacle.sentence
 
     @property
     def model(self) -> StoredModel:
@@ -127,7 +127,7 @@ class Federation:
                     return
                 self._resumed.clear()
                 while cause := passing(error):
-                    await self._trouble.wait_out(cause if self._torn is None else sentence_of(self._torn))
+                    await self._obstacle.wait_out(cause if self._torn is None else sentence_of(self._torn))
                     try:
                         self._restore()
                         break
@@ -141,7 +141,7 @@ class Federation:
     def stop(self, reason: str) -> None:
         """Ends the federation after the current round, or at once if it is paused."""
         if self.core.phase is not Phase.ENDED:
-            self._handle(events.Stop(reason, at_once=bool(self._trouble.paused)))
+            self._handle(events.Stop(reason, at_once=bool(self._obstacle.paused)))
 
     def fail(self, reason: str) -> None:
         """Ends the federation at once, as failed."""
@@ -166,7 +166,7 @@ class Federation:
             async with asyncio.timeout(_READY_SECONDS):
                 await self._resumed.wait()
         except TimeoutError:
-            raise Unavailable(f"the federation is paused: {self.trouble}", reason="PAUSED") from None
+            raise Unavailable(f"the federation is paused: {self.obstacle}", reason="PAUSED") from None
 
     async def _life(self) -> BaseException | None:
         """Runs a life in its own task, so that a failed one leaves no cancellation behind; returns its error."""
@@ -187,7 +187,7 @@ class Federation:
             self.watchers.close()
             return
         name = f"federation-{self.federation_id}"
-        dispatcher = Dispatcher(self._channel, name, self._tasks.take, self._trouble.note_obstacle)
+        dispatcher = Dispatcher(self._channel, name, self._tasks.take, self._obstacle.note_refusal)
         self._tasks.begin(dispatcher)
         if self._sums is not None:
             self._sums.made()
@@ -289,7 +289,7 @@ class Federation:
             self._undo()
             raise
         if written:
-            self._trouble.clear()
+            self._obstacle.clear()
         self._timer.changed.set()
         if isinstance(event, events.Begin) and self._journal.long:
             self._compact(now)

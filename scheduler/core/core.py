@@ -216,7 +216,7 @@ class Core:
             if command is ActorCommand.STRIKE:
                 quarantine.strike(node_id, reason, now)
             else:
-                quarantine.confine(node_id, reason, now)
+                quarantine.quarantine(node_id, reason, now)
         self._dispatch(now)
         return roster.of_nodes(nodes)
 

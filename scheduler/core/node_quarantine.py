@@ -41,13 +41,13 @@ class Strikes:
         limit = self._config.limit
         if limit and len(times) >= limit and node_id not in self.quarantines:
             plural = "s" if len(times) > 1 else ""
-            self.confine(node_id, f"{len(times)} strike{plural}, the last: {reason}", now)
+            self.quarantine(node_id, f"{len(times)} strike{plural}, the last: {reason}", now)
             return True
         self._times[node_id] = times[-(limit or 1) :]
         _trim(self._times)
         return False
 
-    def confine(self, node_id: str, reason: str, now: float) -> None:
+    def quarantine(self, node_id: str, reason: str, now: float) -> None:
         self.quarantines.pop(node_id, None)
         self.quarantines[node_id] = Quarantine(reason, now + self._config.quarantine_seconds)
         _trim(self.quarantines)
@@ -101,16 +101,16 @@ class NodeQuarantine:
     def strike(self, node_id: str, reason: str, now: float) -> None:
         """Counts a bad answer of a node."""
         log.warning("strike", node_id=node_id, reason=reason, strikes=self.strikes.count(node_id) + 1)
-        confined = node_id in self.strikes.quarantines
+        quarantined = node_id in self.strikes.quarantines
         if self.strikes.add(node_id, reason, now):
             self._take_all(node_id, now)
-        if not confined:
+        if not quarantined:
             # Strikes in quarantine change nothing, and are not worth a record each.
             self._note(node_id)
 
-    def confine(self, node_id: str, reason: str, now: float) -> None:
+    def quarantine(self, node_id: str, reason: str, now: float) -> None:
         """Puts a node in quarantine."""
-        self.strikes.confine(node_id, reason, now)
+        self.strikes.quarantine(node_id, reason, now)
         self._take_all(node_id, now)
         self._note(node_id)
 
@@ -124,10 +124,10 @@ class NodeQuarantine:
 
     def release(self, node_id: str) -> None:
         """Forgives a node."""
-        confined = node_id in self.strikes.quarantines
-        if confined:
+        quarantined = node_id in self.strikes.quarantines
+        if quarantined:
             log.info("node_released", node_id=node_id)
-        struck = confined or self.strikes.count(node_id)
+        struck = quarantined or self.strikes.count(node_id)
         self.strikes.forgive(node_id)
         if struck:
             self._note(node_id)
