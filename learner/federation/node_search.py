@@ -9,10 +9,10 @@ from parlmesh.errors import FleetError
 from parlmesh.federation.config import FederationConfig
 
 from .connected_nodes import NodesFound
-from .passing_failures import Obstacle
 from .rules.events import Begin, Event
 from .rules.phase import Phase
 from .rules.rounds import Rounds
+from .transient_failures import Obstacle
 
 # How long a list of connected nodes stays good for another round.
 NODES_SECONDS = 1.0

@@ -8,12 +8,12 @@ from parlmesh.exception_text import told_in_one_line
 from parlmesh.v1 import task_pb2 as pb
 
 from ..sources.scheduler_client import Dispatcher
-from .passing_failures import Obstacle
 from .rules import events
 from .rules.events import Event
 from .rules.records import LONGEST_MESSAGE, Assignment
 from .rules.rounds import Rounds
 from .task_specs import EVALUATE, NodesTask, evaluations_in, failures_in
+from .transient_failures import Obstacle
 
 if TYPE_CHECKING:
     from .masking.secure_sums import SecureSums

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from . import metrics
 from .node_search import NodeSearch
-from .passing_failures import Obstacle
 from .rules.events import Event, Tick
 from .rules.phase import Phase, wait_seconds
 from .rules.rounds import Rounds
+from .transient_failures import Obstacle
 
 if TYPE_CHECKING:
     from .masking.secure_sums import SecureSums

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from parlmesh.telemetry import get_logger
 
 from ..config import StrikeConfig
-from .actions import Standing
+from .actions import NodeRecord
 from .lifecycle import Lifecycle
 from .placement import Actor
 
@@ -114,13 +114,13 @@ class NodeQuarantine:
         self._take_all(node_id, now)
         self._note(node_id)
 
-    def restore(self, standing: Standing, now: float) -> None:
+    def restore(self, record: NodeRecord, now: float) -> None:
         """Takes a journal's record. Its clock may have jumped, so future times and overlong quarantines are cut."""
         offset = self._life.journal_offset
         latest = now + self._life.config.strikes.quarantine_seconds
-        quarantine = Quarantine(standing.reason, min(latest, standing.until - offset)) if standing.until else None
-        times = [min(now, time - offset) for time in standing.strikes]
-        self.strikes.restore(standing.node_id, times, quarantine)
+        quarantine = Quarantine(record.reason, min(latest, record.until - offset)) if record.until else None
+        times = [min(now, time - offset) for time in record.strikes]
+        self.strikes.restore(record.node_id, times, quarantine)
 
     def release(self, node_id: str) -> None:
         """Forgives a node."""
@@ -147,7 +147,7 @@ class NodeQuarantine:
         reason, until = self.strikes.quarantines.get(node_id, ("", 0.0))
         offset = self._life.journal_offset
         times = tuple(time + offset for time in self.strikes.times(node_id))
-        self._life.roster.judge(Standing(node_id, times, until + offset if until else 0.0, reason))
+        self._life.roster.judge(NodeRecord(node_id, times, until + offset if until else 0.0, reason))
 
     def _take_all(self, node_id: str, now: float) -> None:
         log.warning("node_quarantined", node_id=node_id, reason=self.strikes.quarantines[node_id].reason)

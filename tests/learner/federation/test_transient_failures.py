@@ -13,11 +13,11 @@ import pytest
 from learner.federation import definition_file
 from learner.federation.connected_nodes import NodesFound
 from learner.federation.journal import Journal, read_journal
-from learner.federation.passing_failures import passing
 from learner.federation.rules.events import Delivered
 from learner.federation.rules.records import FederationState
 from learner.federation.rules.rounds import Rounds
 from learner.federation.rules.snapshot import state_of
+from learner.federation.transient_failures import passing
 from parlmesh.errors import AlreadyExists, FailedPrecondition, InvalidInput, Unavailable
 from parlmesh.testing import serve
 from parlmesh.v1 import federation_service_pb2 as pb
