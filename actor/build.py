@@ -36,10 +36,10 @@ from .learner.policy_client import PolicyLink
 from .learner.site_relay import Relay
 from .learner.trajectory_uploads import Uploads, upload_stream
 from .metrics import ActorMetrics
-from .worker.actor_identity import ActorIdentity
-from .worker.background_work import Attendance
-from .worker.scheduler_stream import Uplink
-from .worker.worker import Worker
+from .session.actor_identity import ActorIdentity
+from .session.background_work import Attendance
+from .session.scheduler_stream import Uplink
+from .session.session import ActorSession
 
 
 def identities_of(config: ActorConfig) -> list[ActorIdentity]:
@@ -47,7 +47,7 @@ def identities_of(config: ActorConfig) -> list[ActorIdentity]:
     node_id = config.node_id or _certified(config.security) or socket.gethostname()
     actor_id = config.actor_id or f"{node_id}-{os.getpid()}"
     incarnation = config.incarnation or time.time_ns()
-    names = [actor_id] if config.workers == 1 else [f"{actor_id}-{index}" for index in range(config.workers)]
+    names = [actor_id] if config.actors == 1 else [f"{actor_id}-{index}" for index in range(config.actors)]
     # Virtual nodes are found by their host's name, so each host needs its own.
     return [
         ActorIdentity(name if config.virtual_nodes else node_id, name, incarnation, from_clock=not config.incarnation)
@@ -105,7 +105,7 @@ def _checked(kind: str, found: Any, name: str) -> Handler:
 
 async def build(
     config: ActorConfig, stack: AsyncExitStack, metrics: ActorMetrics, metrics_port: int = 0
-) -> list[tuple[Worker, Uplink]]:
+) -> list[tuple[ActorSession, Uplink]]:
     """Makes and enters everything a process runs; the stack closes it. The scheduler is told the metrics port."""
     scheduler = await stack.enter_async_context(
         open_channel(config.scheduler, config.security, max_message_bytes=config.limits.message_bytes)
@@ -140,7 +140,7 @@ async def build(
     tasks = LearningTasks(config.learning_tasks)
     floor = PrivacyFloor(config.privacy)
     labels = {**config.labels, **({LABEL: str(config.virtual_nodes)} if config.virtual_nodes else {})}
-    members: list[tuple[Worker, Uplink]] = []
+    members: list[tuple[ActorSession, Uplink]] = []
     for identity in identities:
         uploads = await stack.enter_async_context(
             Uploads(
@@ -152,8 +152,8 @@ async def build(
         participants = Participants(nodes, federations, tasks, floor)
         handlers = make_handlers(config, HandlerResources(identity, link, uploads, metrics, participants))
         await stack.enter_async_context(Attendance(identity.node_id, handlers.values()))
-        worker = await stack.enter_async_context(
-            Worker(
+        session = await stack.enter_async_context(
+            ActorSession(
                 identity,
                 handlers,
                 slots=config.slots,
@@ -167,7 +167,7 @@ async def build(
             )
         )
         uplink = Uplink(
-            worker,
+            session,
             FleetServiceStub(scheduler),
             scheduler=config.scheduler,
             limits=config.limits,
@@ -175,7 +175,7 @@ async def build(
             rng=rng,
             refusal=partial(refusal, config.scheduler, config.security),
         )
-        members.append((worker, uplink))
+        members.append((session, uplink))
     return members
 
 

@@ -88,7 +88,7 @@ class ActorConfig(Config):
     """Unique in the fleet; empty = the node id and the process id."""
     incarnation: int = Field(default=0, ge=0, lt=1 << 63)
     """Must grow with every start of one actor id; 0 = taken from the clock."""
-    workers: int = Field(default=1, ge=1, le=1000)
+    actors: int = Field(default=1, ge=1, le=1000)
     """Actors in this process, each with its own stream; if there are several, their actor ids end in `-<k>`."""
     virtual_nodes: int = Field(default=0, ge=0, le=100_000)
     """Federation nodes that each actor simulates, named `<actor id>#<k>`; 0 = none, only the node itself."""

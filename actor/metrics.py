@@ -55,7 +55,7 @@ class ActorMetrics:
             "Slot time spent without an attempt, counted when one starts",
             registry=registry,
         )
-        self.connected = Gauge("parlmesh_actor_connected_workers", "Workers with an open stream", registry=registry)
+        self.connected = Gauge("parlmesh_actor_connected_actors", "Actors with an open stream", registry=registry)
         self.reconnects = Counter(
             "parlmesh_actor_reconnects", "Streams that ended or failed, by peer", ["peer"], registry=registry
         )

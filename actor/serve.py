@@ -15,8 +15,8 @@ from parlmesh.telemetry.version_metric import tell_build
 from .build import build
 from .config import METRICS_PORT, ActorConfig
 from .metrics import ActorMetrics
-from .worker.scheduler_stream import Uplink
-from .worker.worker import Worker
+from .session.scheduler_stream import Uplink
+from .session.session import ActorSession
 
 log = get_logger("parlmesh.actor")
 
@@ -42,16 +42,16 @@ async def serve(config: ActorConfig, stop: asyncio.Event) -> None:
             os.environ.pop(IMPORTING, None)
             log.info(
                 "serving",
-                actor_ids=[worker.identity.actor_id for worker, _ in members],
+                actor_ids=[session.identity.actor_id for session, _ in members],
                 scheduler=config.scheduler,
                 learner=config.learner,
                 metrics_port=page.port if page else None,
             )
             async with asyncio.TaskGroup() as group:
                 watchdog = group.create_task(_end_when_stalled(config.limits.stall_seconds))
-                async with asyncio.TaskGroup() as workers:
-                    for worker, uplink in members:
-                        workers.create_task(live(worker, uplink, stop, drain_seconds=config.limits.drain_seconds))
+                async with asyncio.TaskGroup() as actors:
+                    for session, uplink in members:
+                        actors.create_task(live(session, uplink, stop, drain_seconds=config.limits.drain_seconds))
                 watchdog.cancel()
         log.info("stopped")
     finally:
@@ -66,15 +66,15 @@ def _announced(config: ActorConfig, page: MetricsServer | None) -> int:
     return page.port
 
 
-async def live(worker: Worker, uplink: Uplink, stop: asyncio.Event, *, drain_seconds: float) -> None:
+async def live(session: ActorSession, uplink: Uplink, stop: asyncio.Event, *, drain_seconds: float) -> None:
     """One actor from its first connection until it has left."""
     async with asyncio.TaskGroup() as group:
         connection = group.create_task(uplink.run())
-        await first_of(stop.wait(), worker.asked_to_leave.wait())
-        log.info("leaving", actor_id=worker.identity.actor_id)
-        worker.leave()
+        await first_of(stop.wait(), session.asked_to_leave.wait())
+        log.info("leaving", actor_id=session.identity.actor_id)
+        session.leave()
         # While the scheduler is away, nobody can take the last results.
-        await first_of(worker.drained(drain_seconds), uplink.stays_away(_AWAY_SECONDS))
+        await first_of(session.drained(drain_seconds), uplink.stays_away(_AWAY_SECONDS))
         uplink.close()
         await asyncio.wait({connection}, timeout=_GOODBYE_SECONDS)
         connection.cancel()

@@ -168,7 +168,7 @@ def schema_for(config: LearnerConfig, environment: EnvironmentSpec, policy: Poli
 
 def check_training(config: LearnerConfig, training: TrainingConfig) -> None:
     """Raises an error if these settings cannot work in a learner, as far as that shows without starting a run."""
-    config = divided(config.model_copy(update={"training": training}))
+    config = with_divided_batches(config.model_copy(update={"training": training}))
     check_algorithm(training, load_plugins(config.plugins).algorithms)
     environment = environment_spec(training.environment.model_dump())
     policy = policy_for(training, environment)
@@ -177,7 +177,7 @@ def check_training(config: LearnerConfig, training: TrainingConfig) -> None:
     check_processes(training)
 
 
-def divided(config: LearnerConfig) -> LearnerConfig:
+def with_divided_batches(config: LearnerConfig) -> LearnerConfig:
     """Gives each slot fewer environments and each batch more trajectories if that keeps more slots busy."""
     training = config.training
     num_envs, batch = shares(
@@ -193,13 +193,13 @@ def divided(config: LearnerConfig) -> LearnerConfig:
     return config.model_copy(update={"training": training.model_copy(update=update)})
 
 
-def roomy(config: LearnerConfig) -> LearnerConfig:
+def with_size_limits(config: LearnerConfig) -> LearnerConfig:
     """Raises size limits to what the configured run needs, except where they were set."""
     try:
         load_plugins(config.plugins)
         environment = environment_spec(config.training.environment.model_dump())
         policy = policy_for(config.training, environment)
-        needed = trajectory_bytes(schema_for(divided(config), environment, policy))
+        needed = trajectory_bytes(schema_for(with_divided_batches(config), environment, policy))
     except Exception:
         # Building the run reports this error.
         return config
@@ -218,7 +218,7 @@ def build_runs(config: LearnerConfig, channel: grpc.aio.Channel) -> Runs:
     """The runs of a learner; `channel` leads to its scheduler."""
 
     def launch(settings: LearnerConfig, registry: PolicyRegistry, models: ModelFolder) -> LiveRun:
-        settings = divided(settings)
+        settings = with_divided_batches(settings)
         parts = build_run(settings, registry, models)
         return LiveRun(settings, parts.run, parts.recorder, parts.found, channel, parts.members)
 

@@ -21,7 +21,7 @@ UPDATES = Counter("parlmesh_learner_updates_total", "Updates by result.", ["resu
 RANKS_LOST = Counter(
     "parlmesh_learner_ranks_lost_total", "Times that processes sharing a run's gradients were lost and replaced."
 )
-IDLE_SECONDS = Counter("parlmesh_learner_idle_seconds_total", "Seconds the trainer waited for experience.")
+IDLE_SECONDS = Counter("parlmesh_learner_idle_seconds_total", "Seconds the learner waited for experience.")
 EVALUATIONS = Counter("parlmesh_learner_evaluations_total", "Evaluations by result.", ["result"])
 EVALUATION_RETURN = Gauge("parlmesh_learner_evaluation_return", "Mean return of the last evaluation.")
 GAMES = Counter("parlmesh_learner_games_total", "Games of rollouts, by opponent and result.", ["opponent", "result"])
@@ -31,7 +31,7 @@ GAMES_REFUSED = Counter(
 )
 ROLLOUTS = Counter("parlmesh_learner_rollout_tasks_total", "Rollout tasks by outcome.", ["outcome"])
 IDLE_RATIO = Gauge(
-    "parlmesh_learner_idle_ratio", "Share of the last seconds in which the trainer waited for experience."
+    "parlmesh_learner_idle_ratio", "Share of the last seconds in which the learner waited for experience."
 )
 ACTORS_IDLE_RATIO = Gauge(
     "parlmesh_learner_actors_idle_ratio",
@@ -87,9 +87,11 @@ class RunsCollector(Collector):
         states = GaugeMetricFamily("parlmesh_learner_runs", "Known runs, by state.", labels=["state"])
         for state, count in Tally(entry.state.value for entry in self._runs.newest_first()).items():
             states.add_metric([state], count)
-        held_up = GaugeMetricFamily("parlmesh_learner_runs_held_up", "Runs that wait, by what for.", labels=["by"])
+        obstructed = GaugeMetricFamily(
+            "parlmesh_learner_runs_obstructed", "Runs that wait, by what for.", labels=["by"]
+        )
         for kind, count in Tally(kind for entry in self._runs.newest_first() for kind in entry.obstacles).items():
-            held_up.add_metric([kind], count)
+            obstructed.add_metric([kind], count)
         strikes = CounterMetricFamily(
             "parlmesh_learner_strikes", "Trajectories that no honest actor sends.", labels=["sender", "reason"]
         )
@@ -105,7 +107,7 @@ class RunsCollector(Collector):
             ),
             dropped,
             states,
-            held_up,
+            obstructed,
             strikes,
         ]
 

@@ -11,7 +11,7 @@ from parlmesh.telemetry.metrics_page import HEALTH_PATH, health_page, serve_metr
 from parlmesh.telemetry.version_metric import tell_build
 
 from . import metrics
-from .build import EFFECTIVE, build_federations, build_runs, build_services, roomy
+from .build import EFFECTIVE, build_federations, build_runs, build_services, with_size_limits
 from .config import LearnerConfig
 from .files.folder_lock import FolderLock
 
@@ -24,7 +24,7 @@ async def serve(config: LearnerConfig, stop: asyncio.Event) -> None:
     In the mode `federation`, there are no runs: the learner only coordinates federations.
     """
     if config.mode == "fleet":
-        config = await asyncio.to_thread(roomy, config)
+        config = await asyncio.to_thread(with_size_limits, config)
     log.info("configured", config=effective(config))
     channel = open_channel(config.scheduler, config.security)
     runs = build_runs(config, channel) if config.mode != "federation" else None

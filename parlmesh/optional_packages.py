@@ -14,7 +14,6 @@ _EXTRAS: Mapping[str, str] = {
     "asyncpg": "postgres",
     "cryptography": "security",
     "cmaes": "tune",
-    "dp_accounting": "federation",
     "grpc_health": "server",
     "grpc_reflection": "server",
     "gymnasium": "actor",

@@ -29,7 +29,7 @@ from .core.task import AttemptEnd, Task
 from .decision_guard import Decisions
 from .gauges import Exporter
 from .store.committer import Committer
-from .wire import busy_messages, messages
+from .wire import hot_messages, messages
 from .wire.outbox import ActorOutboxes, Outbox
 from .wire.task_watches import Watch, Watchers
 
@@ -127,7 +127,7 @@ class Shell:
             if self.blobs is not None and (some := [one for one in tasks if _BLOB in one.body or one.dependencies]):
                 new = self.blobs.argued(some, self.core.life.tasks, writer)
             with self._decision:
-                task_ids = self.core.submit(tasks, self.now(), owner, busy_messages.payload_bytes)
+                task_ids = self.core.submit(tasks, self.now(), owner, hot_messages.payload_bytes)
                 for task, references in new:
                     self.blobs.hold(task, references)  # type: ignore[union-attr]
                 self._perform()
@@ -160,7 +160,7 @@ class Shell:
     def following(self, submitter: str, outbox: Outbox) -> Iterator[None]:
         """Sends a submitter's future outcomes over the stream of an outbox."""
         watch = Watch(set(), submitter, outbox.ready)
-        outbox.more = lambda: busy_messages.followed(watch.drain())
+        outbox.more = lambda: hot_messages.followed(watch.drain())
         self._watchers.add(watch, ())
         try:
             yield
@@ -228,7 +228,7 @@ class Shell:
         outbox = self._actors.by_session.get(session)
         known = outbox.leases if outbox is not None else {}
         ends: Sequence[AttemptEnd]
-        ends, leases = busy_messages.results(data, known) if request.results else ((), ())
+        ends, leases = hot_messages.results(data, known) if request.results else ((), ())
         if ends:
             self._wakefulness.touch()
             if _BLOB in data:
@@ -249,7 +249,7 @@ class Shell:
         if leases and outbox is not None:
             for lease in leases:
                 known.pop(lease, None)
-            self.after_commit(partial(outbox.put_patiently, busy_messages.acknowledged(leases)))
+            self.after_commit(partial(outbox.put_patiently, hot_messages.acknowledged(leases)))
         actor = self.core.sessions.by_number.get(session)
         if outbox is not None and actor is not None and (actor.draining or not actor.credits):
             # The actor waits for acknowledgements before it leaves or takes more.

@@ -41,7 +41,7 @@ class TrajectoryTrail:
     (values, gradients, figures) does not count.
     """
 
-    elsewhere = "actor/worker/"
+    elsewhere = "actor/session/"
 
     def __init__(self, on_end: Callable[[], None]) -> None:
         """`on_end` is called when the learner serves the new version."""

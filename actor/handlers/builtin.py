@@ -9,7 +9,7 @@ from ..federation.local_nodes import Participants
 from ..learner.policy_client import PolicyLink
 from ..learner.trajectory_uploads import Uploads
 from ..metrics import ActorMetrics
-from ..worker.actor_identity import ActorIdentity
+from ..session.actor_identity import ActorIdentity
 from .demo import Echo, Fail, Noop, Sleep
 from .evaluate import Evaluate
 from .federated import FederatedEvaluate, FederatedFit

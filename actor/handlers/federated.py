@@ -34,14 +34,14 @@ _ENCODINGS = {
 }
 
 
-class Judge(Parameters):
+class Member(Parameters):
     """A node that evaluates."""
 
     node_id: str = Field(min_length=1, max_length=128)
     number: int = Field(ge=1, lt=1 << 53)
 
 
-class Trainee(Judge):
+class Trainee(Member):
     """A node that trains; its update is bound to the nonce."""
 
     nonce: str = Field(pattern=NONCE)
@@ -97,7 +97,7 @@ class EvaluateParameters(_Common):
     """What to evaluate on which nodes."""
 
     version: int = Field(ge=1, lt=1 << 53)
-    members: list[Judge] = Field(min_length=1, max_length=_MOST_MEMBERS)
+    members: list[Member] = Field(min_length=1, max_length=_MOST_MEMBERS)
 
 
 class FederatedFit:
@@ -224,14 +224,15 @@ class FederatedEvaluate:
         self._participants.floor.check_evaluation()
         task = self._participants.tasks.get(wanted.task, wanted.settings)
         model = self._participants.link.model(wanted.federation_id, wanted.version, context)
-        judged: dict[str, dict[str, Any]] = {}
+        evaluated: dict[str, dict[str, Any]] = {}
         for member in wanted.members:
             context.check()
             part = Part(member.node_id, member.number, wanted.version, wanted.seed, context.check)
             kept = self._participants.kept(wanted.federation_id, member.node_id)
             found = task.evaluate({**model.tensors, **kept.local}, part)
-            judged[member.node_id] = {"samples": found.samples, "metrics": dict(found.metrics)}
-        return Result({"judged": judged})
+            evaluated[member.node_id] = {"samples": found.samples, "metrics": dict(found.metrics)}
+        # The key is older than the word evaluation, and learners of earlier releases read it.
+        return Result({"judged": evaluated})
 
 
 def noised(vector: Array, clip_norm: float, noise_multiplier: float) -> Array:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
-from parlmesh.distribution.policy_download import CORRUPT, Arriving, Base, FetchedPolicy, announced, fetch_policy
+from parlmesh.distribution.policy_download import CORRUPT, Base, FetchedPolicy, PolicyDownload, announced, fetch_policy
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, InvalidInput, NotFound, Unavailable
 from parlmesh.exception_text import sentence
 from parlmesh.rpc import Backoff, error_from_rpc
@@ -191,8 +191,8 @@ class PolicyCache:
         while True:
             watch, first = self._watch(run), True
             try:
-                while (arriving := await self._next(watch, run.base)) is not None:
-                    await self._take(run, arriving, first=first)
+                while (download := await self._next(watch, run.base)) is not None:
+                    await self._take(run, download, first=first)
                     backoff.reset()
                     away = first = False
                 error: FleetError = Unavailable("the learner ended the watch")
@@ -232,36 +232,36 @@ class PolicyCache:
         )
         return self._stub.WatchPolicy(request)
 
-    async def _next(self, watch: Any, base: Base | None) -> Arriving | None:
+    async def _next(self, watch: Any, base: Base | None) -> PolicyDownload | None:
         """The next version, whole or only announced; None when the learner ended the watch."""
-        arriving = Arriving(self._limits.policy_bytes, base)
+        download = PolicyDownload(self._limits.policy_bytes, base)
         message = await watch.read()
         if message is grpc.aio.EOF:
             return None
-        arriving.add(message)
+        download.add(message)
         try:
             async with asyncio.timeout(self._limits.policy_seconds):
-                while arriving.sent and not arriving.whole:
+                while download.sent and not download.whole:
                     message = await watch.read()
                     if message is grpc.aio.EOF:
                         return None
-                    arriving.add(message)
+                    download.add(message)
         except TimeoutError:
             raise Unavailable(f"a policy did not come within {self._limits.policy_seconds:g} seconds") from None
-        return arriving
+        return download
 
-    async def _take(self, run: _Run, arriving: Arriving, *, first: bool) -> None:
-        header = arriving.header
+    async def _take(self, run: _Run, download: PolicyDownload, *, first: bool) -> None:
+        header = download.header
         assert header is not None
-        if run.newest is not None and self._is_anew(run.newest, arriving, first=first):
+        if run.newest is not None and self._is_anew(run.newest, download, first=first):
             self._begin_anew(run, header)
         newest = run.newest
         if newest is not None and header.version <= newest.version:
-            if header.version < newest.version or arriving.announced_digest != newest.digest:
+            if header.version < newest.version or download.announced_digest != newest.digest:
                 self._refuse(run, header.version)
             return
-        if arriving.sent:
-            fetched: FetchedPolicy | None = await self._counted(arriving.policy())
+        if download.sent:
+            fetched: FetchedPolicy | None = await self._counted(download.policy())
         else:
             fetched = await self._relayed(header, run.base)
             if fetched is None:
@@ -284,14 +284,14 @@ class PolicyCache:
             if run.newest.serves(waiter.min_version, waiter.run_uid) and not waiter.future.done():
                 waiter.future.set_result(run.newest)
 
-    def _is_anew(self, newest: HeldPolicy, arriving: Arriving, *, first: bool) -> bool:
+    def _is_anew(self, newest: HeldPolicy, download: PolicyDownload, *, first: bool) -> bool:
         """Whether the held policies are of a run that is gone. Versions only grow within a watch; the first message of
         a new watch is the truth about its run, even if the learner went back to an older state."""
-        header = arriving.header
+        header = download.header
         assert header is not None
         if _differ(header.run_uid, newest.run_uid):
             return True
-        same = header.version == newest.version and arriving.announced_digest == newest.digest
+        same = header.version == newest.version and download.announced_digest == newest.digest
         return first and header.version <= newest.version and not same
 
     def _begin_anew(self, run: _Run, header: PolicyHeader) -> None:

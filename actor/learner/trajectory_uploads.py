@@ -180,7 +180,7 @@ class Uploads:
             whose = "limits.message_bytes" if own else "the learner's listen.max_message_bytes"
             raise ResourceExhausted(
                 f"the trajectory has {size} bytes; the limit is {limit} ({whose}):"
-                " use fewer steps or environments in a fragment",
+                " use a smaller training.trajectory_steps or num_envs",
                 reason="TOO_LARGE",
             )
         try:

@@ -21,7 +21,7 @@ async def main(folder: str, job: str) -> None:
     model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True)
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     async with PARLController() as controller:
-        await controller.initialize(16, actor={"plugins": ["parlmesh.orchestration.plugin:plugin"]})
+        await controller.initialize(16, actor={"plugins": ["orchestration"]})
         live = Orchestrator(controller, kind="chat_sub_agent", budget=Budget(critical_steps=100))
         result = await LanguageOrchestrator(live, writes_with(model, tokenizer)).run(job)
     print(result.answer)

@@ -18,7 +18,7 @@ SLOTS = 8
 
 async def main() -> None:
     async with PARLController() as controller:
-        await controller.initialize(SLOTS, actor={"plugins": ["parlmesh.orchestration.plugin:plugin"]})
+        await controller.initialize(SLOTS, actor={"plugins": ["orchestration"]})
         job = Orchestrator(controller, job_id="search", budget=Budget(critical_steps=200))
         left = list(PLACES)
         found = []

@@ -27,7 +27,6 @@ from .model_watches import Watcher, Watchers
 from .node_search import ListNodes, NodeSearch
 from .node_tasks import NodeTasks
 from .noise_key import NOISE_KEY
-from .passing_failures import Trouble, passing, sentence_of
 from .round_timer import RoundTimer
 from .rules import events
 from .rules.events import Action, Event
@@ -36,8 +35,9 @@ from .rules.records import Assignment, Counted, RoundState
 from .rules.rounds import Rounds
 from .rules.snapshot import state_of
 from .task_specs import evaluation_tasks, fit_tasks
+from .transient_failures import Obstacle, passing, sentence_of
 from .updates.update_aggregation import Aggregator, Joined
-from .updates.update_intake import Reception
+from .updates.update_intake import UpdateIntake
 from .updates.update_spool import Spool
 
 if TYPE_CHECKING:
@@ -58,14 +58,14 @@ class Federation:
         self.federation_id, self.created = about.federation_id, about.created
         self.config, self.schema = about.config, about.schema
         self.core = Rounds(self.config)
-        self._trouble = Trouble(self.federation_id)
+        self._obstacle = Obstacle(self.federation_id)
         self._folder = folder
         self._channel = channel
-        self._search = NodeSearch(self.core, list_nodes, self._trouble, self._handle)
-        self._tasks = NodeTasks(self.core, self._trouble, self._handle, self._ask, self._spawn)
+        self._search = NodeSearch(self.core, list_nodes, self._obstacle, self._handle)
+        self._tasks = NodeTasks(self.core, self._obstacle, self._handle, self._ask, self._spawn)
         self._models = ModelFiles(folder / "models", self.schema, about.metadata)
         age = self._replay(self.core)
-        self._timer = RoundTimer(self.core, self._search, self._trouble, self._handle, age)
+        self._timer = RoundTimer(self.core, self._search, self._obstacle, self._handle, age)
         self._model = self._models.whole(self.core.version, self.core.digest)
         self.core.digest = self._model.digest
         # A masked update carries its weight as one more word.
@@ -75,7 +75,9 @@ class Federation:
         except BaseException:
             self._spool.close()
             raise
-        self.reception = Reception(self.federation_id, self.core, self.schema, self._spool, self._handle, self._stumble)
+        self.intake = UpdateIntake(
+            self.federation_id, self.core, self.schema, self._spool, self._handle, self._interrupt
+        )
         self.watchers = Watchers()
         self._aggregator = Aggregator(self.config, self._models, self._spool, folder)
         self._sums: SecureSums | None = None
@@ -90,16 +92,16 @@ class Federation:
         self._resumed = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         # Set while memory and journal may differ: nothing may happen until memory is rebuilt from the journal.
-        self._torn: OSError | MemoryError | None = None
-        self._fallen = asyncio.Event()
+        self._disk_error: OSError | MemoryError | None = None
+        self._interrupted = asyncio.Event()
         # A model that is a policy is served like any run's.
         self.policies = PolicyRegistry(self.federation_id) if "policy" in about.metadata else None
         self._publish()
 
     @property
-    def trouble(self) -> str:
+    def obstacle(self) -> str:
         """What the federation waits for; empty while it makes progress."""
-        return self._trouble.sentence
+        return self._obstacle.sentence
 
     @property
     def model(self) -> StoredModel:
@@ -127,7 +129,7 @@ class Federation:
                     return
                 self._resumed.clear()
                 while cause := passing(error):
-                    await self._trouble.wait_out(cause if self._torn is None else sentence_of(self._torn))
+                    await self._obstacle.wait_out(cause if self._disk_error is None else sentence_of(self._disk_error))
                     try:
                         self._restore()
                         break
@@ -141,7 +143,7 @@ class Federation:
     def stop(self, reason: str) -> None:
         """Ends the federation after the current round, or at once if it is paused."""
         if self.core.phase is not Phase.ENDED:
-            self._handle(events.Stop(reason, at_once=bool(self._trouble.paused)))
+            self._handle(events.Stop(reason, at_once=bool(self._obstacle.paused)))
 
     def fail(self, reason: str) -> None:
         """Ends the federation at once, as failed."""
@@ -150,7 +152,7 @@ class Federation:
 
     def close(self) -> None:
         """Closes the files."""
-        self.reception.close()
+        self.intake.close()
         self.watchers.close()
         self._journal.close()
         self._spool.close()
@@ -166,7 +168,7 @@ class Federation:
             async with asyncio.timeout(_READY_SECONDS):
                 await self._resumed.wait()
         except TimeoutError:
-            raise Unavailable(f"the federation is paused: {self.trouble}", reason="PAUSED") from None
+            raise Unavailable(f"the federation is paused: {self.obstacle}", reason="PAUSED") from None
 
     async def _life(self) -> BaseException | None:
         """Runs a life in its own task, so that a failed one leaves no cancellation behind; returns its error."""
@@ -187,7 +189,7 @@ class Federation:
             self.watchers.close()
             return
         name = f"federation-{self.federation_id}"
-        dispatcher = Dispatcher(self._channel, name, self._tasks.take, self._trouble.note_obstacle)
+        dispatcher = Dispatcher(self._channel, name, self._tasks.take, self._obstacle.note_refusal)
         self._tasks.begin(dispatcher)
         if self._sums is not None:
             self._sums.made()
@@ -198,7 +200,7 @@ class Federation:
                     self._handle(events.Damaged(nonce))
                 self._perform(self.core.resume(self._timer.now()))
                 self._resumed.set()
-                loops = [dispatcher.run(), self._search.run(), self._timer.run(), self._fall()]
+                loops = [dispatcher.run(), self._search.run(), self._timer.run(), self._end_life()]
                 tasks = [group.create_task(loop) for loop in loops]
                 await self._ended.wait()
                 await self._tasks.withdraw_all()
@@ -214,25 +216,25 @@ class Federation:
         self._spool.shrink(0)
         (self._folder / NOISE_KEY).unlink(missing_ok=True)
 
-    async def _fall(self) -> None:
+    async def _end_life(self) -> None:
         """Ends a life when something outside it met a transient failure."""
-        await self._fallen.wait()
-        if self._torn is not None:
-            raise self._torn
+        await self._interrupted.wait()
+        if self._disk_error is not None:
+            raise self._disk_error
 
-    def _stumble(self, error: OSError | MemoryError) -> Unavailable:
+    def _interrupt(self, error: OSError | MemoryError) -> Unavailable:
         """Ends this life; the caller raises the error that this returns."""
         self._resumed.clear()
-        self._torn = error
-        self._fallen.set()
+        self._disk_error = error
+        self._interrupted.set()
         return Unavailable(f"the federation is paused: {sentence_of(error)}", reason="PAUSED")
 
     def _restore(self) -> None:
         """Rebuilds memory from the journal. The core stays the same object, because others hold it."""
         self._journal.reopen()
         self._rebuild()
-        self._torn = None
-        self._fallen.clear()
+        self._disk_error = None
+        self._interrupted.clear()
         self._search.wanted.clear()
 
     def _rebuild(self) -> None:
@@ -270,8 +272,8 @@ class Federation:
 
     def _record(self, event: Event) -> list[Action]:
         """Applies an event and journals it; returns the actions, none of which is performed before that."""
-        if self._torn is not None:
-            raise Unavailable(f"the federation is paused: {sentence_of(self._torn)}", reason="PAUSED")
+        if self._disk_error is not None:
+            raise Unavailable(f"the federation is paused: {sentence_of(self._disk_error)}", reason="PAUSED")
         now = self._timer.now()
         line = encode(event, now)
         try:
@@ -283,13 +285,13 @@ class Federation:
             # A refusal: nothing has changed.
             raise
         except (OSError, MemoryError) as error:
-            raise self._stumble(error) from error
+            raise self._interrupt(error) from error
         except Exception:
             # A defect may have left half a decision in memory that the journal does not have.
             self._undo()
             raise
         if written:
-            self._trouble.clear()
+            self._obstacle.clear()
         self._timer.changed.set()
         if isinstance(event, events.Begin) and self._journal.long:
             self._compact(now)
@@ -299,7 +301,7 @@ class Federation:
         try:
             self._rebuild()
         except (OSError, MemoryError) as error:
-            self._stumble(error)
+            self._interrupt(error)
 
     def _compact(self, now: float) -> None:
         try:

@@ -32,8 +32,8 @@ from ..policies.registry import PolicyRegistry
 from . import definition_file
 from .connected_nodes import NodesFound, list_nodes
 from .coordinator import Federation
-from .passing_failures import sentence_of
 from .rules.phase import Phase
+from .transient_failures import sentence_of
 
 log = get_logger("parlmesh.learner")
 

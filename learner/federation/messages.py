@@ -49,7 +49,7 @@ def federation_to_proto(federation: Federation) -> pb.Federation:
         configuration=struct_to_proto(effective(federation.config)),
         round=core.round,
         policy_version=core.version,
-        reason=core.reason or federation.trouble,
+        reason=core.reason or federation.obstacle,
         digest=core.digest,
         aggregated_rounds=core.aggregated,
     )

@@ -9,10 +9,10 @@ from parlmesh.errors import FleetError
 from parlmesh.federation.config import FederationConfig
 
 from .connected_nodes import NodesFound
-from .passing_failures import Trouble
 from .rules.events import Begin, Event
 from .rules.phase import Phase
 from .rules.rounds import Rounds
+from .transient_failures import Obstacle
 
 # How long a list of connected nodes stays good for another round.
 NODES_SECONDS = 1.0
@@ -24,9 +24,11 @@ ListNodes = Callable[[FederationConfig], Awaitable[NodesFound]]
 class NodeSearch:
     """The search of one federation. It searches while `wanted`; a buffer also takes nodes that connect later."""
 
-    def __init__(self, core: Rounds, list_nodes: ListNodes, trouble: Trouble, handle: Callable[[Event], None]) -> None:
+    def __init__(
+        self, core: Rounds, list_nodes: ListNodes, obstacle: Obstacle, handle: Callable[[Event], None]
+    ) -> None:
         self._core = core
-        self._trouble = trouble
+        self._obstacle = obstacle
         self._handle = handle
         self.list_nodes = list_nodes
         self.wanted = asyncio.Event()
@@ -51,10 +53,10 @@ class NodeSearch:
                 self._good_until = time.monotonic() + NODES_SECONDS
             if len(self._found.nodes) < least:
                 text = f"{len(self._found.nodes)} of {least} nodes are connected"
-                self._trouble.pause("; ".join(filter(None, [text, self._found.sentence()])))
+                self._obstacle.pause("; ".join(filter(None, [text, self._found.sentence()])))
                 await asyncio.sleep(_SEEK_SECONDS)
                 continue
-            self._trouble.clear()
+            self._obstacle.clear()
             self.wanted.clear()
             if core.phase is Phase.WAITING or core.may_ask(self._found.nodes):
                 self._handle(Begin(self._found.nodes, secrets.token_hex(16), time.time()))
@@ -64,6 +66,6 @@ class NodeSearch:
         try:
             self._found = await self.list_nodes(self._core.config)
         except FleetError as error:
-            self._trouble.pause(f"the scheduler does not say which nodes are connected: {error.message}")
+            self._obstacle.pause(f"the scheduler does not say which nodes are connected: {error.message}")
             return False
         return True

@@ -8,12 +8,12 @@ from parlmesh.exception_text import told_in_one_line
 from parlmesh.v1 import task_pb2 as pb
 
 from ..sources.scheduler_client import Dispatcher
-from .passing_failures import Trouble
 from .rules import events
 from .rules.events import Event
 from .rules.records import LONGEST_MESSAGE, Assignment
 from .rules.rounds import Rounds
 from .task_specs import EVALUATE, NodesTask, evaluations_in, failures_in
+from .transient_failures import Obstacle
 
 if TYPE_CHECKING:
     from .masking.secure_sums import SecureSums
@@ -29,13 +29,13 @@ class NodeTasks:
     def __init__(
         self,
         core: Rounds,
-        trouble: Trouble,
+        obstacle: Obstacle,
         handle: Callable[[Event], None],
         ask: Callable[[Sequence[Assignment]], None],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self._core = core
-        self._trouble = trouble
+        self._obstacle = obstacle
         self._handle, self._ask, self._spawn = handle, ask, spawn
         self.sums: SecureSums | None = None
         """Takes the outcomes of secure steps."""
@@ -124,5 +124,5 @@ class NodeTasks:
             self.submit([task])
 
     async def _wait_out(self, task: NodesTask, reason: str) -> None:
-        self._trouble.pause(f"the scheduler answers {reason} to a task of {len(task.nodes)} nodes")
+        self._obstacle.pause(f"the scheduler answers {reason} to a task of {len(task.nodes)} nodes")
         await asyncio.sleep(_ASK_AGAIN_SECONDS)

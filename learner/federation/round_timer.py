@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from . import metrics
 from .node_search import NodeSearch
-from .passing_failures import Trouble
 from .rules.events import Event, Tick
 from .rules.phase import Phase, wait_seconds
 from .rules.rounds import Rounds
+from .transient_failures import Obstacle
 
 if TYPE_CHECKING:
     from .masking.secure_sums import SecureSums
@@ -20,9 +20,9 @@ class RoundTimer:
     """The timer of one federation. Its clock is the federation's age, without the time when no learner ran."""
 
     def __init__(
-        self, core: Rounds, search: NodeSearch, trouble: Trouble, handle: Callable[[Event], None], age: float
+        self, core: Rounds, search: NodeSearch, obstacle: Obstacle, handle: Callable[[Event], None], age: float
     ) -> None:
-        self._core, self._search, self._trouble, self._handle = core, search, trouble, handle
+        self._core, self._search, self._obstacle, self._handle = core, search, obstacle, handle
         self._age, self._born = age, time.monotonic()
         self.sums: SecureSums | None = None
         """Tells whether a secure round still waits for nodes."""
@@ -42,7 +42,7 @@ class RoundTimer:
             making = core.phase is Phase.UNMASKING and self.sums is not None and self.sums.making
             timed = wait_seconds(core.phase, core.config) is not None and not making
             if timed and left <= 0.0:
-                if core.would_suffer and (self._trouble.obstacle or not await self._search.look()):
+                if core.would_suffer and (self._obstacle.refusal or not await self._search.look()):
                     # Without a scheduler no node can answer, so this counts against nobody.
                     core.postpone(self.now())
                     continue

@@ -19,7 +19,7 @@ from ..services.page_tokens import page
 from .federations import Federations
 from .messages import about_from_proto, federation_to_proto, model_header, offer_from_proto, rounds_to_proto
 from .model_versions import StoredModel
-from .updates.update_intake import Arrival
+from .updates.update_intake import OpenUpdate
 from .updates.update_stream import UpdateStream, data_of, parsed
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -85,7 +85,7 @@ class FederationServicer:
         offer, about = offer_from_proto(opening.header), about_from_proto(opening.header)
         await federation.ready()
         try:
-            arrival = federation.reception.open(offer, about, caller())
+            arrival = federation.intake.open(offer, about, caller())
             seconds = UPDATE_SECONDS + opening.header.size_bytes / SLOWEST_BYTES_PER_SECOND
             try:
                 async with asyncio.timeout(seconds):
@@ -135,7 +135,7 @@ async def _send(context: Context, federation_id: str, model: StoredModel) -> Non
         before = b""
 
 
-async def _feed(arrival: Arrival, chunks: AsyncIterator[memoryview]) -> None:
+async def _feed(arrival: OpenUpdate, chunks: AsyncIterator[memoryview]) -> None:
     try:
         async for chunk in chunks:
             arrival.take(chunk)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
-from ..runs.stalls import Obstacles
+from ..runs.obstacles import Obstacles
 
 T = TypeVar("T")
 

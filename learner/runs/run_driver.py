@@ -51,7 +51,7 @@ class Driver:
         """Prepares a run; False when it has failed. If the disk holds it up, `_drive` tries again."""
         try:
             entry.live = await asyncio.to_thread(self.launch, entry)
-            entry.held_up = ""
+            entry.unprepared = ""
         except OSError as error:
             self.hold_up(entry, error)
         except Exception as error:
@@ -61,9 +61,9 @@ class Driver:
 
     def hold_up(self, entry: Entry, error: OSError) -> None:
         """Notes why the disk keeps a run from being prepared; logged once until the reason changes."""
-        if entry.held_up != (why := sentence_of(error)):
-            log.warning("run_held_up", run_id=entry.run_id, by="disk", reason=why)
-        entry.held_up = why
+        if entry.unprepared != (why := sentence_of(error)):
+            log.warning("run_obstructed", run_id=entry.run_id, by="disk", reason=why)
+        entry.unprepared = why
 
     async def _drive(self, entry: Entry) -> None:
         try:

@@ -60,7 +60,7 @@ class Entry:
     news: asyncio.Event = field(default_factory=asyncio.Event)
     writing: threading.Lock = field(default_factory=threading.Lock)
     # Why it cannot be prepared.
-    held_up: str = ""
+    unprepared: str = ""
 
     @property
     def run_id(self) -> str:
@@ -81,14 +81,14 @@ class Entry:
     @property
     def obstacle(self) -> str:
         """Why it makes no progress now; empty when it does."""
-        return self.live.run.obstacles.sentence if self.live is not None else self.held_up
+        return self.live.run.obstacles.sentence if self.live is not None else self.unprepared
 
     @property
     def obstacles(self) -> tuple[str, ...]:
         """The kinds of obstacles it has now."""
         if self.live is not None:
             return self.live.run.obstacles.kinds
-        return ("disk",) if self.held_up else ()
+        return ("disk",) if self.unprepared else ()
 
     @property
     def notes(self) -> list[str]:

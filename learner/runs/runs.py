@@ -287,7 +287,7 @@ class Runs:
                 entry.live.run.stop(reason)
             elif not entry.state.final:
                 await self._rewrite(entry, state=RunState.STOPPED, reason=reason, end_time=self._clock())
-                entry.held_up = ""
+                entry.unprepared = ""
                 entry.tell()
             return entry
 

@@ -31,9 +31,9 @@ from ..policies.version_numbers import Versions
 from ..sources.experience_source import ExperienceSource
 from .evaluation_result import Candidate, EvaluationResults
 from .evaluations import Evaluations
+from .obstacles import PATIENCE_SECONDS, Obstacles
 from .progress import Progress, RunState
 from .run_end import RunEnd
-from .stalls import PATIENCE_SECONDS, Obstacles
 from .update_accounting import BatchFigures, Throughput
 
 log = get_logger("parlmesh.learner")

@@ -147,7 +147,7 @@ class LocalFleet:
         file = folder / f"{name}.yaml"
         settings = {
             "actor_id": name,
-            "workers": workers,
+            "actors": workers,
             "scheduler": address,
             "metrics": {"port": None},
             "limits": {"drain_seconds": 0.5},

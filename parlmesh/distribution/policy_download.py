@@ -71,7 +71,7 @@ def policy_stub(channel: grpc.aio.Channel) -> "PolicyServiceAsyncStub":
     return typed
 
 
-class Arriving:
+class PolicyDownload:
     """A policy that arrives in chunks, checked on the way."""
 
     def __init__(self, limit_bytes: int, base: Base | None = None, *, announced_elsewhere: bool = False) -> None:
@@ -191,7 +191,7 @@ async def fetch_policy(
 ) -> FetchedPolicy | None:
     """The policy, or None if the caller already has it. Raises Unavailable with reason CORRUPT if it arrives damaged or
     does not have the requested digest. `stall_seconds`: the longest wait for the next chunk."""
-    arriving = Arriving(limit_bytes, base, announced_elsewhere=bool(request.digest))
+    download = PolicyDownload(limit_bytes, base, announced_elsewhere=bool(request.digest))
     call: Any = stub.GetPolicy(request, timeout=timeout_seconds)
     try:
         while True:
@@ -199,20 +199,20 @@ async def fetch_policy(
                 message = await call.read()
             if message is grpc.aio.EOF:
                 break
-            arriving.add(message)
-            if arriving.not_modified:
+            download.add(message)
+            if download.not_modified:
                 return None
     except TimeoutError:
         raise Unavailable(f"no chunk of the policy arrived for {stall_seconds:g} seconds", reason="STALLED") from None
     finally:
         call.cancel()
-    if not arriving.begun:
+    if not download.begun:
         raise Unavailable(f"the server sent no policy of run {request.run_id!r}", reason=CORRUPT)
-    assert arriving.header is not None
+    assert download.header is not None
     # Checked against the weights themselves, so the server need not be trusted.
-    if request.digest not in (b"", arriving.header.digest):
-        raise _corrupt(arriving.header, "its digest is not the one asked for")
-    return await arriving.policy()
+    if request.digest not in (b"", download.header.digest):
+        raise _corrupt(download.header, "its digest is not the one asked for")
+    return await download.policy()
 
 
 async def announced(
@@ -222,17 +222,17 @@ async def announced(
     asked = GetPolicyRequest(
         run_id=request.run_id, version=request.version, have_version=request.version, run_uid=request.run_uid
     )
-    arriving = Arriving(1 << 62)
+    download = PolicyDownload(1 << 62)
     call: Any = stub.GetPolicy(asked, timeout=timeout_seconds)
     try:
         message = await call.read()
         if message is not grpc.aio.EOF:
-            arriving.add(message)
+            download.add(message)
     finally:
         call.cancel()
-    if arriving.header is None or not arriving.not_modified:
+    if download.header is None or not download.not_modified:
         raise Unavailable(f"the learner did not describe version {request.version} of run {request.run_id!r}")
-    return arriving.header
+    return download.header
 
 
 def _check_header(header: PolicyHeader, limit_bytes: int, *, sent: bool) -> None:

@@ -46,7 +46,7 @@ class Fitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Evaluated:
     """A model's metrics on the node's held-out data."""
 
     samples: int
@@ -65,7 +65,7 @@ class LearningTask(Protocol):
         """Trains a copy of the model on the node's own data."""
         ...
 
-    def evaluate(self, tensors: Mapping[str, Array], part: Part) -> Judged:
+    def evaluate(self, tensors: Mapping[str, Array], part: Part) -> Evaluated:
         """Evaluates the model on the node's own data."""
         ...
 

@@ -1,4 +1,4 @@
-"""The built-in plug-in `parlmesh.orchestration.plugin:plugin`: environment, algorithm and handlers of orchestration."""
+"""The plug-in `orchestration`: environment, algorithm and handlers of orchestration."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any

@@ -14,7 +14,7 @@ from .config import RelayConfig
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code of the process."""
     config = parse_arguments("relay", RelayConfig, argv, description="Hands policies on to the actors of one site.")
-    require("parlmesh-relay", "relay", *SERVER)
+    require("parlmesh-relay", "relay", *SERVER, "safetensors")
     choose_engine()
     # Import gRPC only after parsing the arguments, so that --help is instant.
     with kept_imports():

@@ -55,7 +55,7 @@ class TuneConfig(Config):
     try_defaults: bool = True
     """Use the unchanged settings in the first trial, as a baseline."""
     seed: int = Field(default=0, ge=0, lt=2**32)
-    """Seed of the sampler. With one worker, an uninterrupted study is reproducible."""
+    """Seed of the sampler. With one trial at once, an uninterrupted study is reproducible."""
     rung_seconds: Annotated[float, Field(gt=0.0, le=1e6)] = 3600.0
     """Time limit for one part of a trial on an actor; after that it is tried again."""
     storage: Literal["journal", "sqlite"] = "journal"

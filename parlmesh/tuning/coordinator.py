@@ -38,18 +38,18 @@ class Told:
 
 
 class Coordinator:
-    """Runs `workers` trials at once on the fleet of a controller."""
+    """Runs `parallel` trials at once on the fleet of a controller."""
 
     def __init__(
         self,
         controller: PARLController,
         study: Study,
         config: TuneConfig,
-        workers: int,
+        parallel: int,
         tell: Callable[[Told], None] = lambda told: None,
     ) -> None:
         self._controller, self._study, self._config = controller, study, config
-        self._workers, self._tell = workers, tell
+        self._parallel, self._tell = parallel, tell
         self._id = uuid.uuid4().hex[:12]
         self._prospects = Prospects()
 
@@ -59,7 +59,7 @@ class Coordinator:
         running: set[asyncio.Task[None]] = set()
         try:
             while not stop.is_set():
-                while len(running) < min(self._workers, self._study.left):
+                while len(running) < min(self._parallel, self._study.left):
                     trial, values = self._study.ask()
                     running.add(asyncio.ensure_future(self._one(trial, values)))
                 if not running:

@@ -87,7 +87,7 @@ class Dismissed(NamedTuple):
     actor_id: str
 
 
-class Standing(NamedTuple):
+class NodeRecord(NamedTuple):
     """Strikes and quarantine of a node from now on; with neither, it is forgiven. Times are on the journal's clock."""
 
     node_id: str
@@ -118,7 +118,7 @@ class Persist(NamedTuple):
     # How many finished tasks are no longer kept, counted from the first to finish.
     forgotten: int
     paused: list[Paused]
-    actors: Sequence[Introduced | Dismissed | Standing] = ()
+    actors: Sequence[Introduced | Dismissed | NodeRecord] = ()
     kinds: Sequence[Kinds] = ()
 
 
@@ -140,7 +140,7 @@ class Decided:
         self.finished: list[Task] = []
         self.forgotten = 0
         self.pauses: list[Paused] = []
-        self.actors: list[Introduced | Dismissed | Standing] = []
+        self.actors: list[Introduced | Dismissed | NodeRecord] = []
         self.kinds: list[Kinds] = []
         self.said: list[Action] = []
         self.revoked: dict[int, list[LeaseName]] = {}

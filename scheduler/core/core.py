@@ -18,7 +18,7 @@ from ..journal.compaction import Compactor
 from ..journal.recovery import Recovery
 from ..journal.skipped_records import UnreadableRecords
 from . import submission_limits
-from .actions import Action, Assign, Command, Notify, Persist, Revoke, Standing
+from .actions import Action, Assign, Command, NodeRecord, Notify, Persist, Revoke
 from .actor_sessions import Hello, Sessions
 from .lifecycle import Lifecycle
 from .placement import Actor, ActorCommand
@@ -71,13 +71,13 @@ class Core:
         """
         recovery = Recovery(self.life, now)
         unreadable = recovery.recover(batches, warm)
-        self.restore(recovery.standings, now)
+        self.restore(recovery.node_records, now)
         return unreadable
 
-    def restore(self, standings: Iterable[Standing], now: float) -> None:
+    def restore(self, records: Iterable[NodeRecord], now: float) -> None:
         """Restores the strikes and quarantines of nodes from a journal."""
-        for standing in standings:
-            self.sessions.quarantine.restore(standing, now)
+        for record in records:
+            self.sessions.quarantine.restore(record, now)
 
     def submit(
         self, tasks: Sequence[Task], now: float, owner: str = "", payload_bytes: Callable[[bytes], int] = len
@@ -216,7 +216,7 @@ class Core:
             if command is ActorCommand.STRIKE:
                 quarantine.strike(node_id, reason, now)
             else:
-                quarantine.confine(node_id, reason, now)
+                quarantine.quarantine(node_id, reason, now)
         self._dispatch(now)
         return roster.of_nodes(nodes)
 

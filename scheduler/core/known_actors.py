@@ -6,7 +6,7 @@ from itertools import islice
 from parlmesh import limits
 from parlmesh.errors import InvalidInput, NotFound
 
-from .actions import Decided, Dismissed, Introduced, Kinds, Paused, Standing
+from .actions import Decided, Dismissed, Introduced, Kinds, NodeRecord, Paused
 from .placement import Actor, Fleet
 
 # Half a megabyte if every name has the longest length.
@@ -129,9 +129,9 @@ class Roster:
         del self._fleet.actors[actor_id]
         self._decided.actors.append(Dismissed(actor_id))
 
-    def judge(self, standing: Standing) -> None:
+    def judge(self, record: NodeRecord) -> None:
         """Notes a node's strikes and quarantine."""
-        self._decided.actors.append(standing)
+        self._decided.actors.append(record)
 
     def announce_kinds(self, actor: Actor, now: float) -> None:
         """Notes the kinds that an actor offers."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from parlmesh.telemetry import get_logger
 
 from ..config import StrikeConfig
-from .actions import Standing
+from .actions import NodeRecord
 from .lifecycle import Lifecycle
 from .placement import Actor
 
@@ -41,13 +41,13 @@ class Strikes:
         limit = self._config.limit
         if limit and len(times) >= limit and node_id not in self.quarantines:
             plural = "s" if len(times) > 1 else ""
-            self.confine(node_id, f"{len(times)} strike{plural}, the last: {reason}", now)
+            self.quarantine(node_id, f"{len(times)} strike{plural}, the last: {reason}", now)
             return True
         self._times[node_id] = times[-(limit or 1) :]
         _trim(self._times)
         return False
 
-    def confine(self, node_id: str, reason: str, now: float) -> None:
+    def quarantine(self, node_id: str, reason: str, now: float) -> None:
         self.quarantines.pop(node_id, None)
         self.quarantines[node_id] = Quarantine(reason, now + self._config.quarantine_seconds)
         _trim(self.quarantines)
@@ -106,33 +106,33 @@ class NodeQuarantine:
     def strike(self, node_id: str, reason: str, now: float) -> None:
         """Counts a bad answer of a node."""
         log.warning("strike", node_id=node_id, reason=reason, strikes=self.strikes.count(node_id, now) + 1)
-        confined = node_id in self.strikes.quarantines
+        quarantined = node_id in self.strikes.quarantines
         if self.strikes.add(node_id, reason, now):
             self._take_all(node_id, now)
-        if not confined:
+        if not quarantined:
             # Strikes in quarantine change nothing, and are not worth a record each.
             self._note(node_id)
 
-    def confine(self, node_id: str, reason: str, now: float) -> None:
+    def quarantine(self, node_id: str, reason: str, now: float) -> None:
         """Puts a node in quarantine."""
-        self.strikes.confine(node_id, reason, now)
+        self.strikes.quarantine(node_id, reason, now)
         self._take_all(node_id, now)
         self._note(node_id)
 
-    def restore(self, standing: Standing, now: float) -> None:
+    def restore(self, record: NodeRecord, now: float) -> None:
         """Takes a journal's record. Its clock may have jumped, so future times and overlong quarantines are cut."""
         offset = self._life.journal_offset
         latest = now + self._life.config.strikes.quarantine_seconds
-        quarantine = Quarantine(standing.reason, min(latest, standing.until - offset)) if standing.until else None
-        times = [min(now, time - offset) for time in standing.strikes]
-        self.strikes.restore(standing.node_id, times, quarantine)
+        quarantine = Quarantine(record.reason, min(latest, record.until - offset)) if record.until else None
+        times = [min(now, time - offset) for time in record.strikes]
+        self.strikes.restore(record.node_id, times, quarantine)
 
     def release(self, node_id: str) -> None:
         """Forgives a node."""
-        confined = node_id in self.strikes.quarantines
-        if confined:
+        quarantined = node_id in self.strikes.quarantines
+        if quarantined:
             log.info("node_released", node_id=node_id)
-        struck = confined or self.strikes.times(node_id)
+        struck = quarantined or self.strikes.times(node_id)
         self.strikes.forgive(node_id)
         if struck:
             self._note(node_id)
@@ -152,7 +152,7 @@ class NodeQuarantine:
         reason, until = self.strikes.quarantines.get(node_id, ("", 0.0))
         offset = self._life.journal_offset
         times = tuple(time + offset for time in self.strikes.times(node_id))
-        self._life.roster.judge(Standing(node_id, times, until + offset if until else 0.0, reason))
+        self._life.roster.judge(NodeRecord(node_id, times, until + offset if until else 0.0, reason))
 
     def _take_all(self, node_id: str, now: float) -> None:
         log.warning("node_quarantined", node_id=node_id, reason=self.strikes.quarantines[node_id].reason)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from .namespace_shares import Share, Shares
 from .task import ANYWHERE, QUEUED, Placement, Task
-from .task_class import PRIORITIES, Rivals, TaskClass, choose
+from .task_class import PRIORITIES, LaneHeap, TaskClass, choose
 
 if TYPE_CHECKING:
     from .task_class import Entry
@@ -199,7 +199,7 @@ class ReadyQueue:
             if not live:
                 break
             if len(live) > FEW_CLASSES and most - len(taken) > 1:
-                rivals = Rivals(live, self._boost)
+                rivals = LaneHeap(live, self._boost)
                 while len(taken) < most and (rival := rivals.first()) is not None:
                     taken += self._pop(*rival, 1)
                     rivals.advance()

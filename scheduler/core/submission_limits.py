@@ -89,7 +89,7 @@ def _listed(kinds: Collection[str]) -> str:
     return text if len(text) <= NAMED_CHARACTERS else f"{text[:NAMED_CHARACTERS]}…"
 
 
-def check_confined(task: Task, allowed: NamespaceConfig) -> None:
+def check_namespace_limits(task: Task, allowed: NamespaceConfig) -> None:
     """Raises PermissionDenied for what a namespace may not ask. A task without a run_timeout gets the operator's."""
     highest = Priority[allowed.max_priority.upper()]
     if highest < task.priority <= HIGHEST:

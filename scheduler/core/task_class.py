@@ -102,7 +102,7 @@ def choose(live: list[TaskClass], ready_by_priority: Sequence[int], boost: float
     return chosen
 
 
-class Rivals:
+class LaneHeap:
     """The same choice, prepared for many tasks: each class is looked at once, not once per task."""
 
     def __init__(self, live: list[TaskClass], boost: float) -> None:

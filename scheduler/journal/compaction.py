@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from ..core.actions import Dismissed, Introduced, Kinds, Paused, Persist, Standing
+from ..core.actions import Dismissed, Introduced, Kinds, NodeRecord, Paused, Persist
 from ..core.node_quarantine import MAX_NODES
 from .record_reader import decode, split
 from .records import DamagedJournal, Forgotten, Gap, RecordKind, encode, encode_gap
@@ -38,7 +38,7 @@ class Compactor:
         self.actors: dict[str, bytes] = {}
         self.kinds: dict[str, None] = {}
         # By node, in the order of their last records.
-        self.standings: dict[str, bytes] = {}
+        self.node_records: dict[str, bytes] = {}
         self._gap = 0
         self.unreadable = unreadable or UnreadableRecords()
 
@@ -125,17 +125,17 @@ class Compactor:
                         self.kinds[name] = None
                     else:
                         self.kinds.pop(name, None)
-            elif isinstance(record, Standing):
-                self._read_standing(record, raw)
+            elif isinstance(record, NodeRecord):
+                self._read_node_record(record, raw)
             elif isinstance(record, Gap):
                 self._gap = max(self._gap, record.number)
 
-    def _read_standing(self, standing: Standing, raw: bytes) -> None:
-        self.standings.pop(standing.node_id, None)
-        if standing.strikes or standing.until:
-            self.standings[standing.node_id] = raw
-            if len(self.standings) > MAX_NODES:
-                del self.standings[next(iter(self.standings))]
+    def _read_node_record(self, record: NodeRecord, raw: bytes) -> None:
+        self.node_records.pop(record.node_id, None)
+        if record.strikes or record.until:
+            self.node_records[record.node_id] = raw
+            if len(self.node_records) > MAX_NODES:
+                del self.node_records[next(iter(self.node_records))]
 
     def _parts(self) -> Iterator[bytes]:
         for trail in self.unfinished.values():
@@ -144,7 +144,7 @@ class Compactor:
             yield trail.submitted + trail.finished
         yield from self.actors.values()
         yield from self.paused.values()
-        yield from self.standings.values()
+        yield from self.node_records.values()
         gap = self.gap
         if gap and any(number <= gap for number in self.unfinished):
             yield encode_gap(gap)

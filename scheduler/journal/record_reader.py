@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from parlmesh import limits
 
-from ..core.actions import Dismissed, Introduced, Kinds, Paused, Returned, Standing
+from ..core.actions import Dismissed, Introduced, Kinds, NodeRecord, Paused, Returned
 from ..core.task import ANYWHERE, Failure, Placement, Task, TaskState
 from .records import (
     FINISHED_BODY,
@@ -141,7 +141,7 @@ def _decode_body(kind: int, number: int, body: bytes) -> StoredRecord:
         if kind == RecordKind.GAP:
             return Gap(number)
         if kind == RecordKind.STANDING:
-            return _decode_standing(body)
+            return _decode_node_record(body)
     except (struct.error, ValueError, LookupError) as error:
         raise DamagedJournal(f"a record of kind {kind} for task number {number} cannot be read: {error}") from None
     raise DamagedJournal(f"record kind {kind} is unknown; it may come from a newer scheduler")
@@ -191,11 +191,11 @@ def _decode_introduced(body: bytes) -> Introduced:
     return Introduced(body[actor_at:].decode(), body[INTRODUCED_BODY.size : actor_at].decode(), incarnation, slots)
 
 
-def _decode_standing(body: bytes) -> Standing:
+def _decode_node_record(body: bytes) -> NodeRecord:
     until, strikes, size = STANDING_BODY.unpack_from(body)
     node_at = STANDING_BODY.size + 8 * strikes
     times = struct.unpack_from(f"<{strikes}d", body, STANDING_BODY.size)
-    return Standing(body[node_at : node_at + size].decode(), times, until, body[node_at + size :].decode())
+    return NodeRecord(body[node_at : node_at + size].decode(), times, until, body[node_at + size :].decode())
 
 
 def _decode_finished(number: int, body: bytes) -> Ended:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from parlmesh.errors import FleetError
 
-from ..core.actions import Dismissed, Introduced, Kinds, Paused, Persist, Returned, Standing
+from ..core.actions import Dismissed, Introduced, Kinds, NodeRecord, Paused, Persist, Returned
 from ..core.task import Failure, Task, TaskState
 
 VERSION = 1
@@ -78,7 +78,7 @@ class Gap(NamedTuple):
 
 
 StoredRecord = (
-    Submitted | Leased | Returned | Ended | Forgotten | Paused | Introduced | Dismissed | Kinds | Gap | Standing
+    Submitted | Leased | Returned | Ended | Forgotten | Paused | Introduced | Dismissed | Kinds | Gap | NodeRecord
 )
 
 
@@ -194,8 +194,8 @@ def _rare(persist: Persist) -> list[bytes]:
             node = note.node_id.encode()
             body = INTRODUCED_BODY.pack(note.incarnation, note.slots, len(node)) + node + note.actor_id.encode()
             parts += (HEAD.pack(RecordKind.INTRODUCED, len(body), 0), body)
-        elif isinstance(note, Standing):
-            body = _standing(note)
+        elif isinstance(note, NodeRecord):
+            body = _node_record(note)
             parts += (HEAD.pack(RecordKind.STANDING, len(body), 0), body)
         else:
             body = note.actor_id.encode()
@@ -206,7 +206,7 @@ def _rare(persist: Persist) -> list[bytes]:
     return parts
 
 
-def _standing(note: Standing) -> bytes:
+def _node_record(note: NodeRecord) -> bytes:
     node, times = note.node_id.encode(), struct.pack(f"<{len(note.strikes)}d", *note.strikes)
     return STANDING_BODY.pack(note.until, len(note.strikes), len(node)) + times + node + note.reason.encode()
 

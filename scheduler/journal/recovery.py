@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from itertools import chain
 from operator import attrgetter
 
-from ..core.actions import Introduced, Returned, Standing
+from ..core.actions import Introduced, NodeRecord, Returned
 from ..core.lifecycle import Lifecycle
 from ..core.placement import Actor
 from ..core.task import NO_LEASE, Failure, Task, TaskState
@@ -24,7 +24,7 @@ class Recovery:
         self._now = now
         # By number, when a task that had been leased began to wait again.
         self._returned_at: dict[int, float] = {}
-        self.standings: list[Standing] = []
+        self.node_records: list[NodeRecord] = []
 
     def recover(self, batches: Iterable[bytes], warm: Compactor | None = None) -> UnreadableRecords:
         """Returns what could not be read. `warm` has read what came before the batches."""
@@ -71,9 +71,9 @@ class Recovery:
         for actor_id in compactor.paused:
             self._actor(actor_id).paused = True
         life.roster.kinds.announce(compactor.kinds, self._now)
-        for record in decode(b"".join(compactor.standings.values())):
-            assert isinstance(record, Standing)
-            self.standings.append(record)
+        for record in decode(b"".join(compactor.node_records.values())):
+            assert isinstance(record, NodeRecord)
+            self.node_records.append(record)
 
     def _set_clock(self, compactor: Compactor) -> None:
         """Continues the journal's clock from its newest record: how long the scheduler was down is not known."""

@@ -68,7 +68,7 @@ class Understudy:
         life.retention.keep_stored([task for task in self._finished.values() if task is not None])
         recovery = Recovery(life, now)
         recovery.wake(self._compactor, [self._tasks[number] for number in sorted(self._apart)])
-        core.restore(recovery.standings, now)
+        core.restore(recovery.node_records, now)
         return core
 
     def _read(self, batch: bytes) -> None:

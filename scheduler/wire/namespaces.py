@@ -10,7 +10,7 @@ from parlmesh.security import ANYONE, Identity
 
 from ..blob_ledger import client_writer
 from ..core.core import Core
-from ..core.submission_limits import check_confined
+from ..core.submission_limits import check_namespace_limits
 from ..core.task import Task
 
 
@@ -56,7 +56,7 @@ class Tenant:
     def _check_new(self, task: Task) -> None:
         taken = self._core.life.tasks.get(task.task_id)
         if taken is None:
-            check_confined(task, self._allowed)
+            check_namespace_limits(task, self._allowed)
         elif not self.sees(taken):
             raise AlreadyExists(
                 f'task id "{task.task_id}" is taken; leave it empty, or choose a long random one',

@@ -17,7 +17,7 @@ from ..config import SchedulerConfig
 from ..core.actions import Assign, Command, Revoke, ToActor, Welcome
 from ..core.core import Core
 from ..core.task import Task
-from . import busy_messages
+from . import hot_messages
 from .dependency_results import encoded_inputs
 from .messages import welcome_to_bytes
 
@@ -63,15 +63,15 @@ class Assignments:
     def encode(self) -> Iterable[bytes]:
         """Encodes the leases that still stand; each is checked when its turn comes."""
         tasks = self._tasks
-        if len(tasks) == 1 or sum([len(task.body) for task in tasks]) <= busy_messages.PART_BYTES:
+        if len(tasks) == 1 or sum([len(task.body) for task in tasks]) <= hot_messages.PART_BYTES:
             standing = self._core.standing(self._session, tasks, self._lease_ids)
-            return busy_messages.assignments(standing, self._known, self._inputs)
+            return hot_messages.assignments(standing, self._known, self._inputs)
         return self._few_at_a_time()
 
     def _few_at_a_time(self) -> Iterator[bytes]:
         for start, end in self._portions():
             tasks = self._core.standing(self._session, self._tasks[start:end], self._lease_ids[start:end])
-            yield from busy_messages.assignments(tasks, self._known, self._inputs)
+            yield from hot_messages.assignments(tasks, self._known, self._inputs)
 
     def _inputs(self, task: Task) -> bytes:
         actor = self._core.sessions.by_number[self._session]
@@ -81,7 +81,7 @@ class Assignments:
         start, size = 0, 0
         for position, task in enumerate(self._tasks):
             size += len(task.body)
-            if size > busy_messages.PART_BYTES:
+            if size > hot_messages.PART_BYTES:
                 yield start, position + 1
                 start, size = position + 1, 0
         if start < len(self._tasks):
@@ -206,15 +206,15 @@ class ActorOutboxes:
             self._assign(outbox, action)
         elif isinstance(action, Revoke):
             for lease in action.leases:
-                outbox.leases.pop(busy_messages.lease(*lease), None)
-            revoked = busy_messages.revoked(action.leases)
+                outbox.leases.pop(hot_messages.lease(*lease), None)
+            revoked = hot_messages.revoked(action.leases)
             # The actor throws its work away, which must not happen for a decision that cannot be written down.
             if self._healthy():
                 outbox.put(revoked)
             else:
                 self._after_commit(partial(outbox.put, revoked))
         elif isinstance(action, Command):
-            outbox.put([busy_messages.command(action.command), BREAK])
+            outbox.put([hot_messages.command(action.command), BREAK])
         elif isinstance(action, Welcome):
             terms = self._config.leases
             welcome = welcome_to_bytes(

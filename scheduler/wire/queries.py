@@ -16,7 +16,7 @@ from ..core.placement import Actor, ActorState
 from ..core.statistics import worker_utilization
 from ..core.task import ANYWHERE, Priority, Task, TaskState
 from ..journal.stored_task import StoredTask
-from . import busy_messages, messages
+from . import hot_messages, messages
 
 DEFAULT_PAGE = 100
 MAX_PAGE = 1000
@@ -214,7 +214,7 @@ def task_to_proto(task: Task, wall_offset: float, *, payload: bool) -> task_pb2.
         submit_time=messages.timestamp(task.submit_time + wall_offset),
     )
     if task.final:
-        message.outcome.CopyFrom(task_pb2.Outcome.FromString(busy_messages.outcome(task)))
+        message.outcome.CopyFrom(task_pb2.Outcome.FromString(hot_messages.outcome(task)))
         if not payload:
             message.outcome.ClearField("result")
     return message

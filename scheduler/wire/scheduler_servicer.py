@@ -21,7 +21,7 @@ from ..core.placement import ActorCommand
 from ..core.task import Task
 from ..core.task_explanation import explain
 from ..shell import Shell
-from . import busy_messages, queries
+from . import hot_messages, queries
 from .leader_redirect import Seat
 from .namespaces import Tenant
 from .outbox import Outbox, messages
@@ -66,7 +66,7 @@ class SchedulerServicer:
 
     async def SubmitTasks(self, request: bytes, context: Context) -> pb.SubmitTasksResponse:
         """Reads an encoded SubmitTasksRequest."""
-        tasks = busy_messages.tasks(request, caller().name, self._default_run_timeout)
+        tasks = hot_messages.tasks(request, caller().name, self._default_run_timeout)
         tenant = self._bound(self._shell, tasks)
         return pb.SubmitTasksResponse(task_ids=await self._shell.submit(tasks, tenant.owner, tenant.writer))
 
@@ -87,9 +87,9 @@ class SchedulerServicer:
 
     def _accept(self, shell: Shell, data: bytes, outbox: Outbox, followed: ExitStack) -> None:
         """Takes one request of a stream and puts its receipt into the outbox."""
-        put, receipts = outbox.put, [busy_messages.ACCEPTED]
+        put, receipts = outbox.put, [hot_messages.ACCEPTED]
         try:
-            tasks, follow, patient = busy_messages.submission(data, caller().name, self._default_run_timeout)
+            tasks, follow, patient = hot_messages.submission(data, caller().name, self._default_run_timeout)
             if follow and outbox.more is not None:
                 raise InvalidInput("follow is given twice; a stream follows one submitter", reason="FOLLOWS_ALREADY")
             limits.SUBMITTER.check_text(follow)
@@ -102,9 +102,9 @@ class SchedulerServicer:
                 put = outbox.put_patiently
         except DecodeError:
             message = f"a message of {len(data)} bytes cannot be parsed"
-            receipts = [busy_messages.receipt(status_from_error(InvalidInput(message, reason="MALFORMED_MESSAGE")))]
+            receipts = [hot_messages.receipt(status_from_error(InvalidInput(message, reason="MALFORMED_MESSAGE")))]
         except FleetError as error:
-            receipts = [busy_messages.receipt(status_from_error(error))]
+            receipts = [hot_messages.receipt(status_from_error(error))]
         shell.after_commit(partial(put, receipts))
 
     async def GetTask(self, request: pb.GetTaskRequest, context: Context) -> pb.GetTaskResponse:
@@ -133,10 +133,10 @@ class SchedulerServicer:
             await context.send_initial_metadata(())
             if unknown:
                 await shell.committed()
-                for message in messages(busy_messages.unknown(unknown)):
+                for message in messages(hot_messages.unknown(unknown)):
                     await context.write(message)
             while tasks := await watch.take():
-                for message in messages(busy_messages.outcomes(tasks)):
+                for message in messages(hot_messages.outcomes(tasks)):
                     await context.write(message)
 
     async def CancelTasks(self, request: pb.CancelTasksRequest, context: Context) -> pb.CancelTasksResponse:

@@ -14,7 +14,7 @@ from actor.handlers.builtin import HANDLERS, HandlerResources
 from actor.learner.policy_client import PolicyLink
 from actor.learner.trajectory_uploads import Uploads
 from actor.metrics import ActorMetrics
-from actor.worker.actor_identity import ActorIdentity
+from actor.session.actor_identity import ActorIdentity
 from parlmesh.errors import ConfigError
 from parlmesh.handlers import Handler
 
@@ -97,10 +97,10 @@ def test_a_handler_that_cannot_be_used_is_named(kind: str, source: str, text: st
         _handlers(handlers={kind: source})
 
 
-def test_one_worker_has_the_actor_id_itself_and_several_are_numbered() -> None:
+def test_one_actor_has_the_actor_id_itself_and_several_are_numbered() -> None:
     config = ActorConfig(node_id="n", actor_id="a", incarnation=5)
     assert identities_of(config) == [ActorIdentity("n", "a", 5)]
-    several = identities_of(config.model_copy(update={"workers": 3}))
+    several = identities_of(config.model_copy(update={"actors": 3}))
     assert [identity.actor_id for identity in several] == ["a-0", "a-1", "a-2"]
 
 
@@ -118,5 +118,5 @@ def test_an_incarnation_from_the_clock_grows() -> None:
 def test_a_host_of_virtual_nodes_is_a_node_named_as_its_actor_is() -> None:
     (found,) = identities_of(ActorConfig(actor_id="sim", node_id="host", virtual_nodes=500, incarnation=3))
     assert found == ActorIdentity("sim", "sim", 3)
-    two = identities_of(ActorConfig(actor_id="sim", node_id="host", workers=2, virtual_nodes=500, incarnation=3))
+    two = identities_of(ActorConfig(actor_id="sim", node_id="host", actors=2, virtual_nodes=500, incarnation=3))
     assert two == [ActorIdentity("sim-0", "sim-0", 3), ActorIdentity("sim-1", "sim-1", 3)]

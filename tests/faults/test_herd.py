@@ -31,7 +31,7 @@ def scheduler(port: int, folder: Path) -> Process:
 async def test_five_hundred_actors_come_back_at_once_and_bring_their_work(tmp_path: Path) -> None:
     port = free_port()
     first = scheduler(port, tmp_path)
-    settings = {"scheduler": f"127.0.0.1:{port}", "workers": 250, "kinds": "[sleep, noop]"}
+    settings = {"scheduler": f"127.0.0.1:{port}", "actors": 250, "kinds": "[sleep, noop]"}
     hosts = [process("actor", **settings, actor_id=name, node_id=name) for name in ("a", "b")]
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:

@@ -117,7 +117,7 @@ def test_a_learner_that_starts_on_a_full_disk_waits_and_trains_when_there_is_roo
         process.kill()
     learner.shim.set(bytes_left=0)
     with learner.start() as process:
-        process.wait_for("run_held_up", SECONDS)
+        process.wait_for("run_obstructed", SECONDS)
         wait_until(lambda: learner.shim.seen("full_writes") > 0, SECONDS)
         assert process.running
         learner.shim.heal()

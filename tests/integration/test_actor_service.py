@@ -191,7 +191,7 @@ async def test_a_task_that_outlasts_the_grace_does_not_keep_the_process(address:
 
 
 async def test_a_drained_process_leaves_with_exit_code_0(address: str, scheduler: FakeScheduler) -> None:
-    with _actor(address, "workers=2") as process:
+    with _actor(address, "actors=2") as process:
         for _ in range(2):
             stream = await scheduler.welcomed()
             assert process.running
@@ -200,8 +200,8 @@ async def test_a_drained_process_leaves_with_exit_code_0(address: str, scheduler
         assert await _exit_code(process) == 0
 
 
-async def test_a_process_may_host_many_workers_each_with_its_stream(address: str, scheduler: FakeScheduler) -> None:
-    with _actor(address, "workers=20", "kinds=[noop]") as process:
+async def test_a_process_may_host_many_actors_each_with_its_stream(address: str, scheduler: FakeScheduler) -> None:
+    with _actor(address, "actors=20", "kinds=[noop]") as process:
         streams = [await scheduler.welcomed() for _ in range(20)]
         assert {stream.hello.actor_id for stream in streams} == {f"a-{index}" for index in range(20)}
         for stream in streams:

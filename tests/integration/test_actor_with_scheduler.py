@@ -95,7 +95,7 @@ def _task(kind: str, **parameters: Any) -> TaskSpec:
 
 
 async def test_every_task_ends_once_on_one_of_the_actors(fleet: Fleet) -> None:
-    with fleet.scheduler(), fleet.actor("a"), fleet.actor("b", "workers=2"):
+    with fleet.scheduler(), fleet.actor("a"), fleet.actor("b", "actors=2"):
         task_ids = await fleet.submit(*[_task("noop") for _ in range(2000)])
         outcomes = await fleet.outcomes(task_ids)
         assert {outcome.state for outcome in outcomes.values()} == {TaskState.TASK_STATE_SUCCEEDED}

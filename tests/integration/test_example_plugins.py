@@ -16,7 +16,7 @@ from actor.handlers.builtin import HandlerResources
 from actor.learner.policy_client import PolicyLink
 from actor.learner.trajectory_uploads import Uploads
 from actor.metrics import ActorMetrics
-from actor.worker.actor_identity import ActorIdentity
+from actor.session.actor_identity import ActorIdentity
 from learner.build import build_run, check_training
 from learner.config import LearnerConfig
 from learner.runs.progress import RunState

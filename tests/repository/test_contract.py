@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
-from actor.worker import attempt_results
+from actor.session import attempt_results
 from learner import config as learner_config
 from learner.experience.trajectory_schema import TrajectorySchema
 from learner.federation import messages as federation_messages

@@ -40,7 +40,7 @@ ALLOWED = {
     "parlmesh/selfplay/search/search_policy.py:initial_state": "the interface of policies",
     "parlmesh/telemetry/phase_profiler.py:start": "the thread belongs to the profiler",
     "parlmesh/testing/processes.py:terminate": "subprocess' interface",
-    "parlmesh/training/continuous/actor.py:forward": "the network belongs to the actor",
+    "parlmesh/training/continuous/policy_network.py:forward": "the layers belong to the network",
     "parlmesh/training/continuous/sac_model.py:policy_weights": "the interface of models",
     "parlmesh/training/continuous/td3_model.py:policy_weights": "the interface of models",
     "parlmesh/training/numpy_model.py:named_weights": "the interface of models",

@@ -8,6 +8,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,30 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OURS = {"parlmesh", "actor", "learner", "scheduler"}
 # Installed by hand if wanted; the code says so when they are missing. imageio-ffmpeg brings a program under the GPL.
-NOT_DECLARED = {"dp_accounting", "imageio_ffmpeg"}
+NOT_DECLARED = {"imageio_ffmpeg"}
+# What is installed for a module or a folder: the base and these extras.
+NEEDS = {
+    "scheduler.serve": ("scheduler",),
+    "learner.serve": ("learner",),
+    "actor.serve": ("actor",),
+    "parlmesh.relay": ("relay",),
+    "parlmesh.dashboard": ("dashboard",),
+    "parlmesh.client": (),
+    "parlmesh.api": ("actor",),
+    "parlmesh.cli": ("cli",),
+    "parlmesh.exports": ("export", "actor"),
+    "parlmesh.joblib": ("joblib",),
+    "parlmesh.mesh": ("mesh", "actor"),
+    "parlmesh.mapek": ("mapek", "actor"),
+    "parlmesh.orchestration": ("learner",),
+    "parlmesh.postgres": ("postgres",),
+    "parlmesh.raycluster": ("ray", "security"),
+    "parlmesh.selfplay": ("games", "learner"),
+    "parlmesh.tuning": ("tune", "actor"),
+    "parlmesh.worlds": ("worlds",),
+    "parlmesh.worlds.cluster": ("worlds", "kubernetes"),
+    "parlmesh.worlds.placement": ("worlds", "learner"),
+}
 # Packages that the SDK does not need.
 ABSENT = (
     *("torch", "gymnasium", "safetensors", "zstandard", "matplotlib", "tensorboard", "sklearn", "scipy"),
@@ -103,6 +127,93 @@ def test_what_is_imported_is_declared() -> None:
     assert missing == set()
 
 
+def file_of(module: str) -> Path | None:
+    """The source of one of our modules."""
+    path = ROOT / module.replace(".", "/")
+    return next((file for file in (path / "__init__.py", path.with_suffix(".py")) if file.exists()), None)
+
+
+def modules_in(name: str) -> list[str]:
+    """The module, or the modules of the folder without its subfolders that NEEDS names."""
+    if not (ROOT / name.replace(".", "/")).is_dir():
+        return [name]
+    found = []
+    for file in (ROOT / name.replace(".", "/")).rglob("*.py"):
+        module = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        if not any(other.startswith(f"{name}.") and f"{module}.".startswith(f"{other}.") for other in NEEDS):
+            found.append(module)
+    return found
+
+
+@cache
+def imports_at_once(module: str) -> tuple[str, ...]:
+    """What the module imports when it is imported: not in functions, for types, or where it may be missing."""
+    file = file_of(module)
+    assert file is not None, module
+    package = module.split(".") if file.name == "__init__.py" else module.split(".")[:-1]
+    found: list[str] = []
+    statements: list[ast.stmt] = list(ast.parse(file.read_text()).body)
+    while statements:
+        match statements.pop():
+            case ast.Import(names=names):
+                found += (alias.name for alias in names)
+            case ast.ImportFrom(names=names, level=level) as node:
+                base = [*(package[: len(package) - level + 1] if level else ()), *filter(None, (node.module,))]
+                found += (".".join((*base, alias.name)) for alias in names)
+            case ast.If(test=test, body=body, orelse=orelse):
+                statements += orelse if "TYPE_CHECKING" in ast.unparse(test) else (*body, *orelse)
+            case ast.With(body=body):
+                statements += body
+    return tuple(found)
+
+
+def loaded_with(modules: list[str]) -> dict[str, str]:
+    """Every distribution that importing the modules imports, and one of our modules that does so."""
+    seen: set[str] = set()
+    found: dict[str, str] = {}
+    while modules:
+        module = modules.pop()
+        if module in seen:
+            continue
+        seen.add(module)
+        for name in imports_at_once(module):
+            top, *_ = parts = name.split(".")
+            if top in OURS:
+                prefixes = (".".join(parts[: count + 1]) for count in range(len(parts)))
+                modules += (prefix for prefix in prefixes if file_of(prefix))
+            elif top not in sys.stdlib_module_names:
+                found[distribution_of(name)] = module
+    return found
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_what_is_imported_at_once_is_in_the_extra(name: str) -> None:
+    installed = extra("").union(*map(extra, NEEDS[name]))
+    assert {key: by for key, by in loaded_with(modules_in(name)).items() if key not in installed} == {}
+
+
+@pytest.mark.parametrize("service", ["scheduler", "learner", "actor", "parlmesh.relay"])
+def test_a_service_asks_for_all_that_it_imports_at_once(service: str) -> None:
+    source = (ROOT / service.replace(".", "/") / "__main__.py").read_text()
+    (call,) = (
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "require" and "parlmesh-" in ast.unparse(node)
+    )
+    program, wanted, *asked = (ast.unparse(argument).strip("'") for argument in call.args)
+    assert program == f"parlmesh-{wanted}"
+    modules = chain.from_iterable(SERVER if name == "*SERVER" else (name,) for name in asked)
+    needed = set(loaded_with([f"{service}.serve"])) - extra("")
+    assert needed <= {distribution_of(module) for module in modules} <= extra("") | extra(wanted)
+
+
+def test_every_folder_of_plug_ins_has_an_entry_point() -> None:
+    files = (ROOT / "parlmesh").glob("*/plugin.py")
+    assert PROJECT["entry-points"]["parlmesh.plugins"] == {
+        file.parent.name: f"parlmesh.{file.parent.name}.plugin:plugin" for file in files
+    }
+
+
 def test_what_is_declared_is_imported() -> None:
     imported = {distribution_of(module) for module, _ in imports()}
     assert extra("") | extra("server") | extra("cli") | extra("charts") <= imported
@@ -110,8 +221,8 @@ def test_what_is_declared_is_imported() -> None:
 
 def test_a_missing_package_is_looked_for_in_an_extra_that_has_it() -> None:
     for module, name in _EXTRAS.items():
-        assert module in NOT_DECLARED or distribution_of(module) in extra(name), module
-    for service in ("scheduler", "learner", "actor"):
+        assert distribution_of(module) in extra(name), module
+    for service in ("scheduler", "learner", "actor", "relay"):
         assert extra("server") <= extra(service)
     assert {distribution_of(module) for module in SERVER} <= extra("server")
 

@@ -19,7 +19,7 @@ BEHAVIOURS = {
     "learner/federation": {"canaries", "liars", "steering"},
     "learner/runs": {"differing_play", "resume"},
     "actor/federation": {"model_watch"},
-    "actor/worker": {"messages", "running"},
+    "actor/session": {"messages", "running"},
     "parlmesh/cli": {"main"},
     "parlmesh/client": {"imports", "run_order"},
     "parlmesh/client/connection": {"unclaimed_outcomes"},

@@ -15,7 +15,7 @@ from scheduler import blob_ledger
 from scheduler.blob_ledger import BlobLedger
 from scheduler.config import BlobConfig
 from scheduler.core.task import Task, TaskState
-from scheduler.wire import busy_messages
+from scheduler.wire import hot_messages
 
 CONFIG = BlobConfig(max_bytes=1000, lease_seconds=10, retention_seconds=100)
 
@@ -42,7 +42,7 @@ def kept(ledger: BlobLedger, fill: int, size: int = 400, writer: str = "c") -> R
 def task_with(*references: Reference, task_id: str = "t", dependencies: tuple[str, ...] = ()) -> Task:
     parameters = {"x": [{"$result": name} for name in dependencies]}
     payload = payload_to_proto(parameters, {str(index): each for index, each in enumerate(references)})
-    body = busy_messages.assignment_body("echo", 3, 1.0, payload.SerializeToString())
+    body = hot_messages.assignment_body("echo", 3, 1.0, payload.SerializeToString())
     return Task(task_id, "echo", body, dependencies=dependencies)
 
 

@@ -18,7 +18,7 @@ from parlmesh.types import Array
 from .nodes.voters import rows_of_voters, voter_of
 from .records import Answer, Counted, RoundRecord, UpdateRecord
 
-_FEWEST_JUDGES = 3
+_FEWEST_VOTERS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def _norms_of_voters(answers: Sequence[Answer], config: FederationConfig) -> lis
 def _outliers(answers: Sequence[Answer], voters: Sequence[float], config: FederationConfig) -> set[str]:
     """Nonces of updates far longer than those of most voters; of two voters, nobody can say which one lies."""
     factor = config.gate.outlier_factor
-    if not factor or len(voters) < _FEWEST_JUDGES:
+    if not factor or len(voters) < _FEWEST_VOTERS:
         return set()
     # When all nodes stand still, the first that moves must not become an outlier.
     longest = factor * max(middle(voters), 1e-12)

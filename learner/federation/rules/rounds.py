@@ -262,7 +262,7 @@ class Rounds(Progress):
         record.reason = reason or f"{len(closing.counted) if closing else 0} updates counted; {fewest} are needed"
         self.abandoned_in_a_row += 1
         for node in self.masking.accused(self.participants.failed):
-            self.eligibility.bar(node, "shares that no other node could open", self.round)
+            self.eligibility.exclude(node, "shares that no other node could open", self.round)
         self.answers.clear()
         self.counted = ()
         if self.abandoned_in_a_row >= self.config.max_abandoned and self.stop is None:

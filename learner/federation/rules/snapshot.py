@@ -50,6 +50,7 @@ def state_of(core: Progress) -> dict[str, Any]:
         "strikes": {node: asdict(strike) for node, strike in core.eligibility.strikes.by_node.items()},
         "spent": core.spending.by_node,
         "waiting": list(core.evaluation.waiting),
+        # Journals of earlier releases have this key.
         "judged": _rows(core.evaluation.found),
         "stop": None if core.stop is None else asdict(core.stop),
         "asked": _rows(list(who.nonces.asked.values())[-_NONCES_KEPT:]),

@@ -16,7 +16,7 @@ from .update_spool import Spool
 _STRETCH = 1 << 15
 
 
-class Receiver:
+class SpoolWriter:
     """Fills a slot of the spool. Compressed updates are small, so they stay in memory until `finish`."""
 
     def __init__(self, spool: Spool, slot: int, offer: Offer, size_bytes: int, encoding: str) -> None:

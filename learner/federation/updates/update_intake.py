@@ -17,7 +17,7 @@ from ..rules.events import Event
 from ..rules.records import LONGEST_MESSAGE, Offer
 from ..rules.rounds import Rounds
 from ..rules.update_checks import MASKED, check_claims, check_shape
-from .arriving_update import Receiver
+from .arriving_update import SpoolWriter
 from .update_spool import Spool
 
 log = get_logger("parlmesh.learner")
@@ -36,7 +36,7 @@ class UpdateAbout:
     metrics: dict[str, float]
 
 
-class Reception:
+class UpdateIntake:
     """Receives the updates of one federation, whichever RPC brings them."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Reception:
         schema: ModelSchema,
         spool: Spool,
         handle: Callable[[Event], None],
-        stumble: Callable[[OSError], FleetError],
+        interrupt: Callable[[OSError], FleetError],
     ) -> None:
         self._federation_id = federation_id
         self._core = core
@@ -54,9 +54,9 @@ class Reception:
         self._spool = spool
         self._handle = handle
         # Makes the error to raise when the disk does not take an update.
-        self._stumble = stumble
+        self._interrupt = interrupt
         # By nonce, so that a node that reconnects has one upload, not two.
-        self._open_uploads: dict[str, Arrival] = {}
+        self._open_uploads: dict[str, OpenUpdate] = {}
         self._in_flight: set[int] = set()
         self._free: Iterator[int] = iter(())
         self._returned: list[int] = []
@@ -68,7 +68,7 @@ class Reception:
         """Updates that have begun and not ended."""
         return len(self._in_flight)
 
-    def open(self, offer: Offer, about: UpdateAbout, caller: Identity) -> "Arrival":
+    def open(self, offer: Offer, about: UpdateAbout, caller: Identity) -> "OpenUpdate":
         """Opens an update to feed its data to; FleetError when it is refused, which the history then lists."""
         try:
             return self._open(offer, about, caller)
@@ -103,7 +103,7 @@ class Reception:
         if self._closed:
             raise Unavailable("the learner is stopping", reason="STOPPING")
 
-    def _open(self, offer: Offer, about: UpdateAbout, caller: Identity) -> "Arrival":
+    def _open(self, offer: Offer, about: UpdateAbout, caller: Identity) -> "OpenUpdate":
         self._check_open()
         secure = self._core.config.secure.enabled
         if secure:
@@ -113,7 +113,7 @@ class Reception:
             text = f'"{caller.name}" may not speak for node "{offer.node_id}"'
             raise PermissionDenied(text, reason="WRONG_NODE", node_id=offer.node_id)
         if self._core.check(offer) is not None:
-            return Arrival(self, offer, about, None)
+            return OpenUpdate(self, offer, about, None)
         check_claims(offer.samples, about.metrics, self._core.config)
         wanted = MASKED if secure else self._core.config.compression.encoding
         same_schema = about.schema_digest == self._schema.digest
@@ -123,11 +123,11 @@ class Reception:
             earlier.give_way(Unavailable("the same update is sent by another stream", reason="SUPERSEDED"))
         slot = self._take_slot()
         try:
-            receiver = Receiver(self._spool, slot, offer, about.size_bytes, about.encoding)
+            receiver = SpoolWriter(self._spool, slot, offer, about.size_bytes, about.encoding)
         except FleetError:
             self._return_slot(slot)
             raise
-        arrival = self._open_uploads[offer.nonce] = Arrival(self, offer, about, receiver)
+        arrival = self._open_uploads[offer.nonce] = OpenUpdate(self, offer, about, receiver)
         return arrival
 
     def _take_slot(self) -> int:
@@ -156,9 +156,9 @@ class Reception:
         try:
             return work()
         except OSError as error:
-            raise self._stumble(error) from error
+            raise self._interrupt(error) from error
 
-    def _ended(self, arrival: "Arrival") -> None:
+    def _ended(self, arrival: "OpenUpdate") -> None:
         if self._open_uploads.get(arrival.nonce) is arrival:
             del self._open_uploads[arrival.nonce]
 
@@ -166,7 +166,7 @@ class Reception:
         self._in_flight.discard(slot)
         self._returned.append(slot)
 
-    def _deliver(self, receiver: Receiver, about: UpdateAbout) -> None:
+    def _deliver(self, receiver: SpoolWriter, about: UpdateAbout) -> None:
         self._check_open()
         metrics.UPDATE_BYTES.inc(about.size_bytes)
         self._handle(events.Delivered(self._stored(lambda: receiver.finish(about.metrics))))
@@ -174,11 +174,11 @@ class Reception:
         metrics.UPDATES.labels("accepted").inc()
 
 
-class Arrival:
+class OpenUpdate:
     """One update in flight. It ends with `finish`, with a refusal by any call, or with `break_off`."""
 
-    def __init__(self, reception: Reception, offer: Offer, about: UpdateAbout, receiver: Receiver | None) -> None:
-        self._reception = reception
+    def __init__(self, intake: UpdateIntake, offer: Offer, about: UpdateAbout, receiver: SpoolWriter | None) -> None:
+        self._intake = intake
         self.offer = offer
         self._about = about
         # None when the same update is already here and its data is not wanted again.
@@ -207,7 +207,7 @@ class Arrival:
         receiver = self._receiver
         if receiver is not None:
             try:
-                self._reception._stored(lambda: receiver.take(data))
+                self._intake._stored(lambda: receiver.take(data))
             except FleetError as error:
                 self._refuse(receiver, error)
                 raise
@@ -216,13 +216,13 @@ class Arrival:
     def give_way(self, error: FleetError) -> None:
         """Gives up its slot, because the node sends it again or its round has closed. The stream gets the error."""
         if self._receiver is not None:
-            self._reception._return_slot(self._receiver.slot)
+            self._intake._return_slot(self._receiver.slot)
         self._receiver, self._unwanted = None, error
 
     def _check_wanted(self) -> None:
         error = self._unwanted
         if error is not None:
-            self._reception.refuse(self.offer, error)
+            self._intake.refuse(self.offer, error)
             raise error
 
     def finish(self) -> None:
@@ -232,12 +232,12 @@ class Arrival:
         if receiver is None:
             return
         try:
-            self._reception._deliver(receiver, self._about)
+            self._intake._deliver(receiver, self._about)
         except FleetError as error:
             self._refuse(receiver, error)
             raise
         self._receiver = None
-        self._reception._ended(self)
+        self._intake._ended(self)
 
     def break_off(self) -> InvalidInput:
         """Ends an update whose stream broke off; returns the error."""
@@ -249,8 +249,8 @@ class Arrival:
             self._refuse(self._receiver, error)
         return error
 
-    def _refuse(self, receiver: Receiver, error: FleetError) -> None:
+    def _refuse(self, receiver: SpoolWriter, error: FleetError) -> None:
         self._receiver = None
-        self._reception._ended(self)
-        self._reception._return_slot(receiver.slot)
-        self._reception.refuse(self.offer, error)
+        self._intake._ended(self)
+        self._intake._return_slot(receiver.slot)
+        self._intake.refuse(self.offer, error)

@@ -13,7 +13,7 @@ from parlmesh.wire.chunks import UPDATE_DATA, UPDATE_PART, chunk_from_wire
 
 from ..federations import Federations
 from ..messages import about_from_proto, offer_from_proto
-from .update_intake import Arrival
+from .update_intake import OpenUpdate
 
 _PARTS_AT_ONCE = 16
 
@@ -27,7 +27,7 @@ class UpdateStream:
         self._federations = federations
         self._caller = caller
         # None between updates, and while the data of a refused one passes.
-        self._arrival: Arrival | None = None
+        self._arrival: OpenUpdate | None = None
         self._receipts: list[pb.UpdateReceipt] = []
 
     async def take(self, message: bytes) -> Sequence[pb.UpdateReceipt]:
@@ -61,7 +61,7 @@ class UpdateStream:
             federation = self._federations.get(header.federation_id)
             offer, about = offer_from_proto(header), about_from_proto(header)
             await federation.ready()
-            self._arrival = federation.reception.open(offer, about, self._caller)
+            self._arrival = federation.intake.open(offer, about, self._caller)
         except FleetError as error:
             self._end(error)
 

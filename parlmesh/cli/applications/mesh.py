@@ -30,7 +30,7 @@ MetricName = Annotated[
     str, typer.Option("--metric", metavar="NAME", help="auto, hops, cost, etx, ett, latency, loss, tq")
 ]
 Place = Annotated[str, typer.Option("--where", metavar="PLACE", help="auto, here or fleet")]
-Workers = Annotated[int, typer.Option("--workers", metavar="N", min=1, help="actors of a local fleet")]
+Actors = Annotated[int, typer.Option("--actors", metavar="N", min=1, help="actors of a local fleet")]
 Scheduler = Annotated[
     str,
     typer.Option("--scheduler", metavar="HOST:PORT", help="a running fleet whose actors have the mesh plug-in"),
@@ -52,7 +52,7 @@ def optimize(
     subnet: Annotated[str, typer.Option(metavar="NET", help="subnet for nodes whose names are not addresses")] = "",
     path: Annotated[tuple[str, str] | None, typer.Option(metavar="FROM TO", help="show one path")] = None,
     where: Place = "auto",
-    workers: Workers = 2,
+    actors: Actors = 2,
     scheduler: Scheduler = "",
     as_json: AsJson = False,
 ) -> None:
@@ -68,7 +68,7 @@ def optimize(
     mesh = _mesh(topology)
 
     async def work() -> Any:
-        async with _fleet(where == "fleet", scheduler, workers, security_of(context)) as controller:
+        async with _fleet(where == "fleet", scheduler, actors, security_of(context)) as controller:
             with progress_bar("segments") as progress:
                 return await PARLMeshOptimizer(controller).optimize_routes_parallel(
                     mesh, metric, where=where, progress=progress
@@ -141,7 +141,7 @@ def whatif(
     ] = None,
     count: Annotated[int, typer.Option("--count", metavar="K", min=1, max=16, help="disjoint paths")] = 3,
     where: Place = "auto",
-    workers: Workers = 2,
+    actors: Actors = 2,
     scheduler: Scheduler = "",
     as_json: AsJson = False,
 ) -> None:
@@ -160,7 +160,7 @@ def whatif(
     async def work() -> "WhatIf":
         scenarios = min(most, math.comb(len(mesh.nodes) if nodes else mesh.cables, depth))
         wanted = where == "fleet" or (where == "auto" and scenarios * len(mesh.nodes) ** 2 > _WORTH_A_FLEET)
-        async with _fleet(wanted, scheduler, workers, security_of(context)) as controller:
+        async with _fleet(wanted, scheduler, actors, security_of(context)) as controller:
             with progress_bar("scenarios") as progress:
                 return await PARLMeshOptimizer(controller).what_if_parallel(
                     mesh,
@@ -276,7 +276,7 @@ def _traffic(mesh: "Mesh", demands: Path | None, gravity: float | None) -> Any:
 
 
 def _fleet(
-    wanted: bool, scheduler: str, workers: int, security: "SecurityConfig"
+    wanted: bool, scheduler: str, actors: int, security: "SecurityConfig"
 ) -> "AbstractAsyncContextManager[PARLController | None]":
     from contextlib import asynccontextmanager, nullcontext
 
@@ -289,7 +289,7 @@ def _fleet(
 
         async with PARLController(scheduler, security=security) as controller:
             if not scheduler:
-                await controller.initialize(workers, processes=workers, actor={"plugins": [PLUGIN]})
+                await controller.initialize(actors, processes=actors, actor={"plugins": [PLUGIN]})
             yield controller
 
     return opened()

@@ -28,7 +28,7 @@ def tune(
     trials: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="trials of the whole study, earlier ones included")
     ] = None,
-    workers: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="trials at once")] = 2,
+    parallel: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="trials at once")] = 2,
     scheduler: Annotated[
         str,
         typer.Option(
@@ -60,7 +60,7 @@ def tune(
         raise InvalidInput(f"{folder} has a study with other settings; change only trials, or use another folder")
     folder.mkdir(parents=True, exist_ok=True)
     write_settings(folder / SETTINGS, effective(settings))
-    summary = run(_tuned(folder, settings, workers, scheduler, security_of(context), quiet=as_json))
+    summary = run(_tuned(folder, settings, parallel, scheduler, security_of(context), quiet=as_json))
     if as_json:
         typer.echo(json.dumps(summary))
 
@@ -90,7 +90,7 @@ def _fixed(config: "TuneConfig") -> dict[str, Any]:
 
 
 async def _tuned(
-    folder: Path, config: "TuneConfig", workers: int, scheduler: str, security: "SecurityConfig", *, quiet: bool
+    folder: Path, config: "TuneConfig", parallel: int, scheduler: str, security: "SecurityConfig", *, quiet: bool
 ) -> dict[str, Any]:
     import asyncio
     import signal
@@ -110,13 +110,15 @@ async def _tuned(
         outside = sorted(set(config.search) - set(defaults(config))) if config.try_defaults else []
         if outside:
             say(f"the first trial draws {', '.join(outside)}, set outside its range, so there is no baseline")
-        if workers > 1:
-            say(f"{workers} trials at once: the order in which they end decides the next ones, so it is not repeatable")
+        if parallel > 1:
+            say(
+                f"{parallel} trials at once: the order in which they end decides the next ones, so it is not repeatable"
+            )
         async with PARLController(scheduler, security=security) as controller:
             if not scheduler:
                 plugins = ["parlmesh.tuning.plugin:plugin", *config.plugins]
-                await controller.initialize(workers, processes=workers, actor={"plugins": plugins})
-            await Coordinator(controller, study, config, workers, lambda told: say(_line(told))).run(stop)
+                await controller.initialize(parallel, processes=parallel, actor={"plugins": plugins})
+            await Coordinator(controller, study, config, parallel, lambda told: say(_line(told))).run(stop)
         return _end(folder, config, study, say, stopped=stop.is_set())
 
 

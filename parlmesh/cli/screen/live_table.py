@@ -119,7 +119,7 @@ def _training_rows(view: FleetView) -> list[tuple[str, RenderableType]]:
         ("return", learning),
         ("evaluation", Text(goal_text(view.training), style="bold green" if goal_met else "")),
         ("policy", Text(lag)),
-        *([("held up", Text(view.training.obstacle, style="yellow"))] if view.training.obstacle else []),
+        *([("obstacle", Text(view.training.obstacle, style="yellow"))] if view.training.obstacle else []),
         *([("failed", Text(failures, style="bold red", overflow="ellipsis", no_wrap=True))] if failures else []),
     ]
 

@@ -18,7 +18,7 @@ def plain_line(view: FleetView, elapsed_seconds: float) -> str:
         ]
         failures = failures_text(view.training)
         parts += [f"failed {failures}"] if failures else []
-        parts += [f"held up: {view.training.obstacle}"] if view.training.obstacle else []
+        parts += [f"obstacle: {view.training.obstacle}"] if view.training.obstacle else []
     if not view.serial:
         queued = view.training.progress.queued_trajectories if view.training is not None else 0
         tasks = view.statistics.queued_tasks if view.statistics is not None else 0

@@ -110,7 +110,7 @@ class Classifier:
             loss = total / seen
         return loss
 
-    def judge(self, inputs: Array, labels: Array) -> tuple[float, float]:
+    def evaluate(self, inputs: Array, labels: Array) -> tuple[float, float]:
         """Mean loss and accuracy."""
         log_probs = _log_softmax(self._network.forward(inputs))
         loss = -float(log_probs[np.arange(len(labels)), labels].mean())

@@ -12,7 +12,7 @@ from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
 from ..data_partition import partition
-from ..learning_task import FirstModel, Fitted, Judged, Part
+from ..learning_task import Evaluated, FirstModel, Fitted, Part
 from .classifier import AdamW, Classifier
 from .settings import parse_settings
 
@@ -85,10 +85,10 @@ class Digits:
         rows = self._parts[(part.number - 1) % self._settings.nodes]
         return fit_classifier(self._sizes, self._settings, tensors, self._train[rows], self._train_labels[rows], part)
 
-    def evaluate(self, tensors: Mapping[str, Array], part: Part) -> Judged:
+    def evaluate(self, tensors: Mapping[str, Array], part: Part) -> Evaluated:
         """Evaluates on the node's part of the held-out images."""
         rows = self._test_parts[(part.number - 1) % self._settings.nodes]
-        return judge_classifier(self._sizes, tensors, self._test[rows], self._test_labels[rows])
+        return evaluate_classifier(self._sizes, tensors, self._test[rows], self._test_labels[rows])
 
 
 def fit_classifier(
@@ -118,14 +118,16 @@ def fit_classifier(
     return Fitted(model.tensors(), len(labels), {"loss": loss})
 
 
-def judge_classifier(sizes: tuple[int, ...], tensors: Mapping[str, Array], inputs: Array, labels: Array) -> Judged:
+def evaluate_classifier(
+    sizes: tuple[int, ...], tensors: Mapping[str, Array], inputs: Array, labels: Array
+) -> Evaluated:
     """Loss and accuracy."""
     if not len(labels):
-        return Judged(0, {})
+        return Evaluated(0, {})
     model = Classifier(sizes)
     model.load(tensors)
-    loss, accuracy = model.judge(inputs, labels)
-    return Judged(len(labels), {"loss": loss, "accuracy": accuracy})
+    loss, accuracy = model.evaluate(inputs, labels)
+    return Evaluated(len(labels), {"loss": loss, "accuracy": accuracy})
 
 
 @lru_cache(maxsize=1)

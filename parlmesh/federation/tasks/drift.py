@@ -9,7 +9,7 @@ from pydantic import Field
 from parlmesh.config import Config
 from parlmesh.types import Array
 
-from ..learning_task import FirstModel, Fitted, Judged, Part
+from ..learning_task import Evaluated, FirstModel, Fitted, Part
 from .settings import parse_settings
 
 
@@ -40,6 +40,6 @@ class Drift:
             {"weight": tensors["weight"] + np.float32(part.number * self._settings.step)}, self._settings.samples
         )
 
-    def evaluate(self, tensors: Mapping[str, Array], part: Part) -> Judged:
+    def evaluate(self, tensors: Mapping[str, Array], part: Part) -> Evaluated:
         """The mean of the model."""
-        return Judged(1, {"mean": float(tensors["weight"].mean(dtype=np.float64))})
+        return Evaluated(1, {"mean": float(tensors["weight"].mean(dtype=np.float64))})

@@ -19,7 +19,7 @@ from parlmesh.training.ppo_trainer import PpoTrainer
 from parlmesh.training.settings.ppo import PpoConfig
 from parlmesh.types import Array
 
-from ..learning_task import FirstModel, Fitted, Judged, Part
+from ..learning_task import Evaluated, FirstModel, Fitted, Part
 from . import varied_cart_pole  # noqa: F401 - registers it
 from .settings import parse_settings
 
@@ -91,13 +91,13 @@ class LocalPpo:
         metrics = {"return": float(np.mean(returns))} if returns else {}
         return Fitted(model.named_weights(), steps, metrics)
 
-    def evaluate(self, tensors: Mapping[str, Array], part: Part) -> Judged:
+    def evaluate(self, tensors: Mapping[str, Array], part: Part) -> Evaluated:
         """Greedy play in the node's own environment."""
         policy = load_policy(pack_policy(self._spec, {name: np.asarray(value) for name, value in tensors.items()}))
         episodes = self._settings.evaluation_episodes
         seed = int(np.random.SeedSequence([part.seed, part.number, part.round, 1]).generate_state(1)[0])
         returns = evaluate(policy, self._environment(part.number), episodes, seed)
-        return Judged(episodes, {"return": float(returns.mean())})
+        return Evaluated(episodes, {"return": float(returns.mean())})
 
     def _environment(self, number: int) -> dict[str, Any]:
         settings = self._settings

@@ -12,9 +12,9 @@ from pydantic import Field
 
 from parlmesh.types import Array
 
-from ..learning_task import FirstModel, Fitted, Judged, Part
+from ..learning_task import Evaluated, FirstModel, Fitted, Part
 from .classifier import Classifier
-from .digits import LocalTrainingSettings, fit_classifier, judge_classifier
+from .digits import LocalTrainingSettings, evaluate_classifier, fit_classifier
 from .settings import parse_settings
 
 _TEST_SHARE = 0.2
@@ -57,10 +57,10 @@ class Synthetic:
         inputs, labels, _, _ = self._data(part.number, part.seed)
         return fit_classifier(self._sizes, self._settings, tensors, inputs, labels, part)
 
-    def evaluate(self, tensors: Mapping[str, Array], part: Part) -> Judged:
+    def evaluate(self, tensors: Mapping[str, Array], part: Part) -> Evaluated:
         """Evaluates on the held-out fifth of the node's samples."""
         _, _, inputs, labels = self._data(part.number, part.seed)
-        return judge_classifier(self._sizes, tensors, inputs, labels)
+        return evaluate_classifier(self._sizes, tensors, inputs, labels)
 
     def _draw(self, number: int, seed: int) -> tuple[Array, Array, Array, Array]:
         settings = self._settings

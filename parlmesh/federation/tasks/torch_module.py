@@ -13,20 +13,20 @@ from torch import Tensor, nn
 
 from parlmesh.types import Array
 
-from ..learning_task import FirstModel, Fitted, Judged, Part
+from ..learning_task import Evaluated, FirstModel, Fitted, Part
 from ..schema import KEEP, LOCAL
 
 Split = Callable[[Part], tuple[Tensor, Tensor]]
 
 
 class TorchTask:
-    """Trains on `training(part)` and evaluates on `judging(part)`; both return inputs and targets."""
+    """Trains on `training(part)` and evaluates on `evaluation(part)`; both return inputs and targets."""
 
     def __init__(
         self,
         make_module: Callable[[], nn.Module],
         training: Split,
-        judging: Split,
+        evaluation: Split,
         *,
         loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
         epochs: int = 1,
@@ -38,7 +38,7 @@ class TorchTask:
         """`optimiser` replaces plain gradient descent, e.g. `lambda ps: torch.optim.AdamW(ps, 1e-3)`."""
         self._make_module = make_module
         self._training = training
-        self._judging = judging
+        self._evaluation = evaluation
         self._loss = loss
         self._epochs = epochs
         self._batch = batch
@@ -77,16 +77,16 @@ class TorchTask:
         found = {name: value.numpy() for name, value in module.state_dict().items()}
         return Fitted(found, len(targets), {"loss": float(loss.detach())})
 
-    def evaluate(self, tensors: Mapping[str, Array], part: Part) -> Judged:
+    def evaluate(self, tensors: Mapping[str, Array], part: Part) -> Evaluated:
         """Mean loss and, if targets are labels, accuracy."""
         module = self._load(tensors).eval()
-        inputs, targets = self._judging(part)
+        inputs, targets = self._evaluation(part)
         with torch.inference_mode():
             outputs = module(inputs)
             metrics = {"loss": float(self._loss(outputs, targets))}
             if not targets.is_floating_point():
                 metrics["accuracy"] = float((outputs.argmax(dim=1) == targets).float().mean())
-        return Judged(len(targets), metrics)
+        return Evaluated(len(targets), metrics)
 
     def _load(self, tensors: Mapping[str, Array]) -> nn.Module:
         module = self._make_module()

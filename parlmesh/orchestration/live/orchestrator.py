@@ -1,7 +1,7 @@
 """Orchestrates one job on a fleet: create_subagent, assign_task, wait, work, finish.
 
 async with PARLController() as controller:
-    await controller.initialize(8, actor={"plugins": ["parlmesh.orchestration.plugin:plugin"]})
+    await controller.initialize(8, actor={"plugins": ["orchestration"]})
     job = Orchestrator(controller)
     for name in ("anna", "boris"):
         job.create_subagent(name)

@@ -42,7 +42,7 @@ def in_order(edges: Mapping[str, list[str]]) -> list[str]:
 
 
 def longest_chain(edges: Mapping[str, list[str]], seconds: Mapping[str, float]) -> tuple[float, list[str]]:
-    """The lower bound on the duration for any number of workers, and the tasks that determine it."""
+    """The lower bound on the duration for any number of slots, and the tasks that determine it."""
     best: dict[str, tuple[float, str]] = {}
     for name in in_order(edges):
         before, parent = max(((best[each][0], each) for each in edges[name]), default=(0.0, ""))
@@ -55,8 +55,8 @@ def longest_chain(edges: Mapping[str, list[str]], seconds: Mapping[str, float]) 
     return total, chain[::-1]
 
 
-def with_workers(
-    edges: Mapping[str, list[str]], seconds: Mapping[str, float], delays: Mapping[str, float], workers: int
+def with_slots(
+    edges: Mapping[str, list[str]], seconds: Mapping[str, float], delays: Mapping[str, float], slots: int
 ) -> float:
     """The job's duration on this many slots when ready tasks start at once, in the given order.
 
@@ -69,10 +69,10 @@ def with_workers(
             children[parent].append(name)
     rank = {name: number for number, name in enumerate(seconds)}
     ready = {name: delays[name] for name, count in waits.items() if count == 0}
-    free = [0.0] * workers
+    free = [0.0] * slots
     ends: dict[str, float] = {}
     while ready:
-        slot = min(range(workers), key=free.__getitem__)
+        slot = min(range(slots), key=free.__getitem__)
         startable = [name for name, at in ready.items() if at <= free[slot]]
         name = (
             min(startable, key=rank.__getitem__)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .critical_path import PARTS, Part, Segment, chain_of
-from .graph import edges_of, longest_chain, with_workers
+from .graph import edges_of, longest_chain, with_slots
 from .idleness import Idleness, idleness_of
 from .trace import SUCCEEDED, Attempt, JobTrace, job_in
 
@@ -24,7 +24,7 @@ class Report:
     work: float
     """Total running time of all attempts."""
     critical_path: float
-    """The longest chain of dependent tasks: no number of workers is faster."""
+    """The longest chain of dependent tasks: no number of slots is faster."""
     critical_tasks: tuple[str, ...]
     critical_steps: int
     """Number of tasks in the chain that determined the duration."""
@@ -74,8 +74,8 @@ def report_of(attempts: Sequence[Attempt], job: str, slots: int) -> Report:
         chain=chain,
         parts=parts,
         idleness=idleness_of(found, edges, slots),
-        estimated=with_workers(edges, seconds, delays, slots),
-        with_one_more=with_workers(edges, seconds, delays, slots + 1),
+        estimated=with_slots(edges, seconds, delays, slots),
+        with_one_more=with_slots(edges, seconds, delays, slots + 1),
     )
 
 

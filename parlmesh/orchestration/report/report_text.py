@@ -50,8 +50,8 @@ def _of_the_first(report: Report) -> str:
 def _one_more(report: Report) -> str:
     saved = report.estimated - report.with_one_more
     if saved <= 0.005 * max(report.estimated, 1e-9):
-        return "one more worker would have saved nothing"
-    return f"one more worker would have saved {saved / report.estimated:.0%}, about {_seconds(saved)}"
+        return "one more slot would have saved nothing"
+    return f"one more slot would have saved {saved / report.estimated:.0%}, about {_seconds(saved)}"
 
 
 def comparison_of(first: Report, second: Report) -> list[str]:

@@ -16,7 +16,7 @@ from ..jobs.environment import NAME
 from .algorithm import ParlTrainer
 from .variants import Variant
 
-PLUGIN = "parlmesh.orchestration.plugin:plugin"
+PLUGIN = "orchestration"
 _ACTOR = "actor-0"
 
 

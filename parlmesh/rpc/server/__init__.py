@@ -1,6 +1,6 @@
 """The server side of gRPC: everything between the socket and a servicer. Needs the `server` extra."""
 
-from .handlers import opens_by_itself
+from .method_shapes import opens_by_itself
 from .server import FleetServer, Service
 from .time_and_byte_quotas import metered
 

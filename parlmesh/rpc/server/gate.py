@@ -21,7 +21,7 @@ from ..error_statuses import status_code
 from .audit import is_change, note_change
 from .call_quotas import Quotas
 from .element_count import check_density
-from .handlers import (
+from .method_shapes import (
     Behaviour,
     Context,
     Handler,

@@ -9,7 +9,7 @@ from parlmesh.telemetry import get_logger
 
 from ..caller_identity import caller
 from .call_quotas import Quotas
-from .handlers import Behaviour, Context, Handler, Shape, handler_like, settled
+from .method_shapes import Behaviour, Context, Handler, Shape, handler_like, settled
 from .metrics import REFUSED
 from .time_and_byte_quotas import CALL_SECONDS, Accounts
 from .unproven_bodies import Bodies

@@ -8,7 +8,7 @@ import grpc.aio
 from google.protobuf.descriptor import FileDescriptor, MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from .handlers import HANDLER_MAKERS
+from .method_shapes import METHOD_MAKERS
 from .server import Service
 
 
@@ -26,7 +26,7 @@ def service_of(
     def handler(method: MethodDescriptor) -> Any:
         parse = None if method.name in reads_encoded else GetMessageClass(method.input_type).FromString
         serialize = None if method.name in writes_encoded else GetMessageClass(method.output_type).SerializeToString
-        make = HANDLER_MAKERS[method.client_streaming, method.server_streaming]
+        make = METHOD_MAKERS[method.client_streaming, method.server_streaming]
         return make(getattr(servicer, method.name), request_deserializer=parse, response_serializer=serialize)
 
     handlers = {method.name: handler(method) for method in descriptor.methods}

@@ -15,9 +15,9 @@ from parlmesh.types import Array
 from ..replay_trainer import Learnt, Minibatch
 from ..shared_step import Share
 from ..torch_device import CPU
-from .actor import Actor
 from .config import SacConfig
 from .critics import TwinCritics
+from .policy_network import PolicyNetwork
 from .torch_minibatch import on_device
 
 
@@ -34,7 +34,7 @@ class SacModel:
         self._config = config
         self._device = device
         self._rng = rng
-        self._actor = Actor(spec, rng, device)
+        self._actor = PolicyNetwork(spec, rng, device)
         self._critics = TwinCritics(spec, rng, device)
         self._learnt = config.temperature == "auto"
         start = config.initial_temperature if config.temperature == "auto" else config.temperature

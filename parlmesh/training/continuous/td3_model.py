@@ -12,9 +12,9 @@ from parlmesh.types import Array
 
 from ..replay_trainer import Learnt, Minibatch
 from ..torch_device import CPU
-from .actor import Actor
 from .config import Td3Config
 from .critics import TwinCritics
+from .policy_network import PolicyNetwork
 from .torch_minibatch import on_device
 
 
@@ -28,8 +28,8 @@ class Td3Model:
         self._config = config
         self._device = device
         self._rng = rng
-        self._actor = Actor(spec, rng, device)
-        self._target = Actor(spec, rng, device)
+        self._actor = PolicyNetwork(spec, rng, device)
+        self._target = PolicyNetwork(spec, rng, device)
         self._target.parameters.copy_(self._actor.parameters)
         self._critics = TwinCritics(spec, rng, device)
         self._steps = 0

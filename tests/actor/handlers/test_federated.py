@@ -11,7 +11,7 @@ from actor.federation.update_uploads import Receipt
 from actor.handlers.federated import FederatedEvaluate, FederatedFit
 from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.federation.compression import decode
-from parlmesh.federation.learning_task import Fitted, Judged
+from parlmesh.federation.learning_task import Evaluated, Fitted
 from parlmesh.federation.model_file import ModelFile
 from parlmesh.federation.privacy import releases_within
 from parlmesh.federation.schema import ModelSchema
@@ -51,7 +51,7 @@ class Tasks:
         return Fitted({"weight": tensors["weight"] + part.number}, 10 * part.number)
 
     def evaluate(self, tensors, part):
-        return Judged(part.number, {"mean": float(tensors["weight"].mean())})
+        return Evaluated(part.number, {"mean": float(tensors["weight"].mean())})
 
 
 def made(count=4):

@@ -17,7 +17,7 @@ from actor.learner.policy_cache import PolicyCache
 from actor.learner.policy_client import PolicyLink
 from actor.learner.trajectory_uploads import Uploads, upload_stream
 from actor.metrics import ActorMetrics
-from actor.worker.actor_identity import ActorIdentity
+from actor.session.actor_identity import ActorIdentity
 from parlmesh.distribution.policy_download import policy_stub
 from parlmesh.environments import Environments
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, ResourceExhausted

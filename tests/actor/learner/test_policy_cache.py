@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from actor.config import LimitsConfig
 from actor.learner.policy_cache import HeldPolicy, PolicyCache
 from actor.metrics import ActorMetrics
-from parlmesh.distribution.policy_download import Arriving, policy_stub
+from parlmesh.distribution.policy_download import PolicyDownload, policy_stub
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, NotFound, ResourceExhausted, Unavailable
 from parlmesh.rpc import open_channel
 from parlmesh.testing import HandClock, serve, wait_until_async
@@ -213,15 +213,15 @@ async def test_an_exact_version_that_cannot_be_loaded_costs_who_asked_alone() ->
 
 async def test_whatever_a_watch_meets_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     met: list[str] = []
-    whole = Arriving.add
+    whole = PolicyDownload.add
 
-    def add(self: Arriving, message: bytes) -> None:
+    def add(self: PolicyDownload, message: bytes) -> None:
         if not met:
             met.append("once")
             raise RuntimeError("as nobody expected")
         whole(self, message)
 
-    monkeypatch.setattr(Arriving, "add", add)
+    monkeypatch.setattr(PolicyDownload, "add", add)
     async with _cached() as cached:
         await cached.learner.publish(_RUN, 1, b"one")
         assert (await cached.policies.get(_RUN, 1, _LONG)).version == 1

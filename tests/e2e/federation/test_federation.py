@@ -25,7 +25,7 @@ SIZE = 40
 TASK = '''
 import time
 import numpy as np
-from parlmesh.federation.learning_task import FirstModel, Fitted, Judged
+from parlmesh.federation.learning_task import FirstModel, Fitted, Evaluated
 
 class Mischief:
     """Every node adds 1; what else it does is in its name."""
@@ -42,7 +42,7 @@ class Mischief:
         samples = 10**12 if "liar" in part.node_id else 10
         return Fitted({"weight": tensors["weight"] + np.float32(3.0 if "liar" in part.node_id else 1.0)}, samples)
     def evaluate(self, tensors, part):
-        return Judged(1, {"mean": float(tensors["weight"].mean())})
+        return Evaluated(1, {"mean": float(tensors["weight"].mean())})
 '''
 
 

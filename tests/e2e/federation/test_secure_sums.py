@@ -22,7 +22,7 @@ SIZE = 3_000
 TASK = '''
 import os, time
 import numpy as np
-from parlmesh.federation.learning_task import FirstModel, Fitted, Judged
+from parlmesh.federation.learning_task import FirstModel, Fitted, Evaluated
 
 class Known:
     """Node k moves by numbers that only it and the test know; those of the host `gone` never come to an end."""
@@ -38,7 +38,7 @@ class Known:
         move = np.random.default_rng([77, part.number]).uniform(-1, 1, 3000).astype(np.float32)
         return Fitted({"weight": tensors["weight"] + move}, 10 * part.number)
     def evaluate(self, tensors, part):
-        return Judged(0, {})
+        return Evaluated(0, {})
 '''
 
 

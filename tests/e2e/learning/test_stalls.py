@@ -43,7 +43,7 @@ def test_an_unknown_kind_holds_the_run_up_until_somebody_offers_it(fleet, standi
     fleet.scheduler()
     fleet.actor(0, kinds="[echo]")
     learner = fleet.learner(**SETTINGS)
-    learner.wait_for("run_held_up", by="scheduler")
+    learner.wait_for("run_obstructed", by="scheduler")
     found = standing()
     assert found.state == pb.TRAINING_STATE_RUNNING
     assert found.obstacle.startswith("the scheduler takes no tasks: ")
@@ -171,7 +171,7 @@ def test_a_full_disk_holds_the_run_up_until_there_is_room(fleet, standing, small
     with (small_disk / "ballast").open("wb", buffering=0) as file:
         with pytest.raises(OSError, match="No space left"):
             fill(file)
-        learner.wait_for("run_held_up", PATIENCE, by="disk")
+        learner.wait_for("run_obstructed", PATIENCE, by="disk")
         found = standing()
         assert found.state == pb.TRAINING_STATE_RUNNING
         assert "No space left on device" in found.obstacle

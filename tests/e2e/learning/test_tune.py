@@ -48,7 +48,7 @@ def study(tmp_path):
 
 
 def test_a_study_finds_settings_and_writes_them_as_a_preset(tmp_path, study):
-    code, output, errors = ended(tmp_path / "s", "--config", study(), "--workers", "1", "--json")
+    code, output, errors = ended(tmp_path / "s", "--config", study(), "--parallel", "1", "--json")
     assert code == 0, errors
     found = json.loads(output)
     assert found["finished"] == 4
@@ -69,17 +69,17 @@ def test_a_study_finds_settings_and_writes_them_as_a_preset(tmp_path, study):
 
 @pytest.mark.slow
 def test_with_one_worker_a_study_is_reproducible(tmp_path, study):
-    code, output, errors = ended(tmp_path / "s", "--config", study(), "--workers", "1", "--json")
+    code, output, errors = ended(tmp_path / "s", "--config", study(), "--parallel", "1", "--json")
     assert code == 0, errors
     found = json.loads(output)
-    code, again, _ = ended(tmp_path / "t", "--config", study(), "--workers", "1", "--json")
+    code, again, _ = ended(tmp_path / "t", "--config", study(), "--parallel", "1", "--json")
     assert json.loads(again)["best_settings"] == found["best_settings"]
     assert json.loads(again)["best_value"] == found["best_value"]
 
 
 def test_a_killed_study_continues_without_losing_a_finished_trial(tmp_path, study):
     folder = tmp_path / "s"
-    process = started(folder, "--config", study(trials=60, steps=512), "--workers", "2")
+    process = started(folder, "--config", study(trials=60, steps=512), "--parallel", "2")
     seen = 0
     for line in process.stdout:
         seen += "finished" in line
@@ -93,13 +93,13 @@ def test_a_killed_study_continues_without_losing_a_finished_trial(tmp_path, stud
         kept = left.counts()["finished"]
         assert kept >= 2
         assert left.orphans >= 1
-    code, output, errors = ended(folder, "--set", f"trials={kept + 2}", "--workers", "1", "--json")
+    code, output, errors = ended(folder, "--set", f"trials={kept + 2}", "--parallel", "1", "--json")
     assert code == 0, errors
     assert json.loads(output)["finished"] == kept + 2
 
 
 def test_an_interrupted_study_ends_cleanly_and_says_how_far_it_came(tmp_path, study):
-    process = started(tmp_path / "s", "--config", study(trials=60, steps=2048), "--workers", "1")
+    process = started(tmp_path / "s", "--config", study(trials=60, steps=2048), "--parallel", "1")
     for line in process.stdout:
         if "finished" in line:
             break

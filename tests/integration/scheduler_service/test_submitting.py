@@ -99,13 +99,14 @@ async def test_an_oversized_payload_is_refused(client: Client) -> None:
 async def test_a_payload_of_exactly_the_limit_is_accepted_and_one_more_byte_is_refused_with_its_size(
     client: Client,
 ) -> None:
-    largest = noop("t")
-    largest.payload.parameters["text"] = "x" * 900
-    largest.payload.parameters["text"] += "x" * (1000 - largest.payload.ByteSize())
+    largest, text = noop("t"), "x" * 900
+    largest.payload.parameters["text"] = text
+    text += "x" * (1000 - largest.payload.ByteSize())
+    largest.payload.parameters["text"] = text
     assert largest.payload.ByteSize() == 1000
     await client.submit(largest)
     larger = noop("larger")
-    larger.payload.parameters["text"] = largest.payload.parameters["text"] + "x"
+    larger.payload.parameters["text"] = text + "x"
     assert larger.payload.ByteSize() == 1001
     with pytest.raises(InvalidInput, match="has 1001 bytes; the limit is 1000"):
         await client.submit(larger)

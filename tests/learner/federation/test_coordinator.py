@@ -143,9 +143,9 @@ async def test_a_stream_that_breaks_off_leaves_nothing_to_join(bench):
         await asyncio.sleep(60.0)
 
     call = bench.stub.SubmitUpdate(half(), timeout=60.0)
-    await bench.until(lambda: federation.reception.in_flight == 1)
+    await bench.until(lambda: federation.intake.in_flight == 1)
     call.cancel()
-    await bench.until(lambda: not federation.reception.in_flight)
+    await bench.until(lambda: not federation.intake.in_flight)
     assert not federation.core.answers
     assert [update.refusal for update in federation.core.history[-1].updates] == ["UPDATE_INCOMPLETE"]
     await bench.submit(asked["a"], vector_of("a", 1))
@@ -168,7 +168,7 @@ async def test_an_update_that_stands_still_loses_its_place_and_may_come_again(be
         patched.setattr(servicer, "_DRAIN_SECONDS", 0.1)
         assert await refused(bench.stub.SubmitUpdate(half(), timeout=60.0)) == "UPDATE_TOO_SLOW"
     held.set()
-    assert not federation.reception.in_flight
+    assert not federation.intake.in_flight
     assert not federation.core.answers
     await bench.submit(asked["a"], vector_of("a", 1))
     assert len(federation.core.answers) == 1
@@ -190,9 +190,9 @@ async def _fails_in_its_second_tensor(bench, federation, assignment, vector, how
         await asyncio.sleep(60.0)
 
     call = bench.stub.SubmitUpdate(half(), timeout=60.0)
-    await bench.until(lambda: federation.reception.in_flight == 1)
+    await bench.until(lambda: federation.intake.in_flight == 1)
     call.cancel()
-    await bench.until(lambda: not federation.reception.in_flight)
+    await bench.until(lambda: not federation.intake.in_flight)
 
 
 async def _digest_of_a_round(folder, how=""):

@@ -9,7 +9,7 @@ import pytest
 from learner.files.disk_retry import Disk, DiskRefuses
 from learner.files.folder_lock import FolderLock
 from learner.files.recorder import Lines
-from learner.runs.stalls import Obstacles
+from learner.runs.obstacles import Obstacles
 from parlmesh.durable_files import replace_file
 from parlmesh.errors import FailedPrecondition
 

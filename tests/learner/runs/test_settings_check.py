@@ -1,6 +1,6 @@
 import pytest
 
-from learner.build import check_training, roomy
+from learner.build import check_training, with_size_limits
 from learner.config import LearnerConfig, TrainingConfig
 from learner.experience.sender_strikes import Strikes
 from parlmesh.errors import ConfigError
@@ -33,13 +33,13 @@ def test_a_serial_run_sends_nothing_and_may_have_longer_trajectories():
 
 def test_limits_follow_the_run_that_starts_by_itself_unless_they_are_set():
     training = TrainingConfig(num_envs=64, trajectory_steps=4_000)
-    found = roomy(LearnerConfig(training=training))
+    found = with_size_limits(LearnerConfig(training=training))
     check_training(found, training)
     assert found.listen.max_message_bytes > found.experience.max_trajectory_bytes > 4 * 1024 * 1024
     chosen = LearnerConfig(training=training, experience={"max_trajectory_bytes": 4_000_000})
     with pytest.raises(ConfigError, match=r"the limit is 4000000 \(experience.max_trajectory_bytes"):
-        check_training(roomy(chosen), training)
-    assert roomy(LearnerConfig()) == LearnerConfig()
+        check_training(with_size_limits(chosen), training)
+    assert with_size_limits(LearnerConfig()) == LearnerConfig()
 
 
 def test_a_sender_that_changes_its_name_costs_no_memory():

@@ -45,7 +45,7 @@ async def test_every_named_node_trains_and_no_other(tmp_path):
         }
         _child(supervisor, tmp_path, "learner", of_learner)
         learner = f"127.0.0.1:{await supervisor.serving('learner', deadline_seconds=60)}"
-        of_actors = {"actor_id": "n", "workers": 3, "virtual_nodes": 1, "scheduler": scheduler, "learner": learner}
+        of_actors = {"actor_id": "n", "actors": 3, "virtual_nodes": 1, "scheduler": scheduler, "learner": learner}
         _child(supervisor, tmp_path, "actor", of_actors)
         async with PARLController(scheduler, learner=learner) as controller:
             orchestrator = PARLFederatedOrchestrator(controller, configuration)

@@ -3,7 +3,7 @@ import hashlib
 import pytest
 
 from parlmesh.digests import fast_digest
-from parlmesh.distribution.policy_download import Arriving, FetchedPolicy
+from parlmesh.distribution.policy_download import FetchedPolicy, PolicyDownload
 from parlmesh.errors import Unavailable
 from parlmesh.v1.policy_service_pb2 import POLICY_ENCODING_SAFETENSORS, GetPolicyResponse, PolicyHeader
 
@@ -24,10 +24,10 @@ def header(digest_of: bytes = DATA, checksum: bytes = fast_digest(DATA)) -> Poli
 
 async def arrived(head: PolicyHeader, data: bytes, *, announced_elsewhere: bool = False) -> FetchedPolicy:
     """What a reader makes of two chunks."""
-    arriving = Arriving(1 << 20, announced_elsewhere=announced_elsewhere)
-    arriving.add(GetPolicyResponse(header=head, data=data[:9_999]).SerializeToString())
-    arriving.add(GetPolicyResponse(data=data[9_999:]).SerializeToString())
-    return await arriving.policy()
+    download = PolicyDownload(1 << 20, announced_elsewhere=announced_elsewhere)
+    download.add(GetPolicyResponse(header=head, data=data[:9_999]).SerializeToString())
+    download.add(GetPolicyResponse(data=data[9_999:]).SerializeToString())
+    return await download.policy()
 
 
 @pytest.mark.parametrize("checksum", [fast_digest(DATA), b""], ids=["checksum", "digest alone"])

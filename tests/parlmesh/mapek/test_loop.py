@@ -179,7 +179,7 @@ async def test_actions_that_a_nodes_operator_does_not_allow_are_not_taken(mesh, 
     assert "not allowed on this node" in decision.error
 
 
-async def test_a_fifth_of_the_workers_killed_in_a_cycle_leaves_it_whole_and_naming_the_unknown(mesh, loop_of):
+async def test_a_fifth_of_the_actors_killed_in_a_cycle_leaves_it_whole_and_naming_the_unknown(mesh, loop_of):
     # The ten actors of one process die as soon as the first of them is read.
     mesh.says(dies=["local-2-0"], local_0_3={"cpu_percent": 95.0})
     report = await loop_of(node_seconds=2.0).cycle()

@@ -139,8 +139,8 @@ def test_strikes_and_quarantines_outlive_a_restart() -> None:
     harness = Harness(strikes={"limit": 2, "window_seconds": 100, "quarantine_seconds": 30})
     for name in ("worse", "bad", "forgiven"):
         harness.connect(name, node_id=name)
-    strike, confine, resume = ActorCommand.STRIKE, ActorCommand.QUARANTINE, ActorCommand.RESUME
-    for node_id, command in (("worse", confine), ("bad", strike), ("forgiven", strike), ("forgiven", confine)):
+    strike, quarantine, resume = ActorCommand.STRIKE, ActorCommand.QUARANTINE, ActorCommand.RESUME
+    for node_id, command in (("worse", quarantine), ("bad", strike), ("forgiven", strike), ("forgiven", quarantine)):
         harness.core.judge([], [node_id], command, "it lies", harness.now)
     harness.command(resume, "forgiven")
     copy = rebuilt(rebuilt(harness))

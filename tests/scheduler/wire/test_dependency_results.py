@@ -4,7 +4,7 @@ from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 from parlmesh.v1 import task_pb2
 from parlmesh.wire import payload_to_proto
 from scheduler.core.task import Task, TaskState
-from scheduler.wire import busy_messages
+from scheduler.wire import hot_messages
 from scheduler.wire.dependency_results import encoded_inputs
 
 
@@ -16,12 +16,12 @@ def finished(task_id: str, text: str = "x") -> Task:
 
 def consumer(*dependencies: str, names: tuple[str, ...]) -> Task:
     payload = payload_to_proto({"args": [{"$result": name} for name in names]}).SerializeToString()
-    return Task("c", "echo", busy_messages.assignment_body("echo", 3, 1.0, payload), dependencies=dependencies)
+    return Task("c", "echo", hot_messages.assignment_body("echo", 3, 1.0, payload), dependencies=dependencies)
 
 
 def inputs_of(task: Task, known: dict[str, Task], limit: int = 1 << 20) -> list[fleet_pb.TaskInput]:
     task.lease_id, task.attempts = 1, 1
-    parts = busy_messages.assignments([task], {}, lambda one: encoded_inputs(one, known, limit))
+    parts = hot_messages.assignments([task], {}, lambda one: encoded_inputs(one, known, limit))
     (assignment,) = fleet_pb.ConnectResponse.FromString(b"".join(parts)).assignments
     return list(assignment.inputs)
 

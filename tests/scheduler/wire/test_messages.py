@@ -6,7 +6,7 @@ from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
 from scheduler.core.task import ANYWHERE, NO_RESULT, Failure, Priority
-from scheduler.wire import busy_messages, messages
+from scheduler.wire import hot_messages, messages
 
 
 def test_what_a_spec_leaves_out_has_defaults() -> None:
@@ -14,7 +14,7 @@ def test_what_a_spec_leaves_out_has_defaults() -> None:
     task = messages.task_from_proto(spec, "caller")
     assert (task.priority, task.submitter, task.placement) == (Priority.NORMAL, "caller", ANYWHERE)
     assert (task.queue_timeout, task.run_timeout, task.dependencies, task.max_attempts) == (None, None, (), 0)
-    (task,) = busy_messages.tasks(pb.SubmitTasksRequest(tasks=[spec]).SerializeToString(), "caller", 60.0)
+    (task,) = hot_messages.tasks(pb.SubmitTasksRequest(tasks=[spec]).SerializeToString(), "caller", 60.0)
     assert messages.seconds_of(fleet_pb.Assignment.FromString(task.body).run_timeout) == 60.0
 
 

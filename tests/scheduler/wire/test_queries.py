@@ -14,7 +14,7 @@ from scheduler.core.core import Core
 from scheduler.core.placement import ActorCommand
 from scheduler.core.task import Placement, Task, TaskState
 from scheduler.simulation.journal_replay import take_over
-from scheduler.wire import busy_messages, queries
+from scheduler.wire import hot_messages, queries
 from tests.scheduler.conftest import Harness, ids
 
 
@@ -415,7 +415,7 @@ def full_spec() -> task_pb2.TaskSpec:
 
 def test_a_spec_goes_through_the_core_unchanged() -> None:
     spec = full_spec()
-    (task,) = busy_messages.tasks(pb.SubmitTasksRequest(tasks=[spec]).SerializeToString(), "caller", 60.0)
+    (task,) = hot_messages.tasks(pb.SubmitTasksRequest(tasks=[spec]).SerializeToString(), "caller", 60.0)
     task.submit_time = 0.0
     assert queries.task_to_proto(task, 0.0, payload=True).spec == spec
     assert task.placement == Placement("node-1", frozenset({("gpu", "yes")}))
@@ -423,7 +423,7 @@ def test_a_spec_goes_through_the_core_unchanged() -> None:
 
 def test_lists_leave_payloads_and_results_out() -> None:
     spec = full_spec()
-    (task,) = busy_messages.tasks(pb.SubmitTasksRequest(tasks=[spec]).SerializeToString(), "caller", 60.0)
+    (task,) = hot_messages.tasks(pb.SubmitTasksRequest(tasks=[spec]).SerializeToString(), "caller", 60.0)
     task.submit_time = task.lease_time = task.end_time = 0.0
     task.state, task.result = TaskState.SUCCEEDED, task_pb2.Payload().SerializeToString()
     message = queries.task_to_proto(task, 0.0, payload=False)

@@ -46,9 +46,9 @@ class Eligibility:
         """A node's answer was bad."""
         self.strikes.bad(node_id, reason, round_number)
 
-    def bar(self, node_id: str, reason: str, round_number: int) -> None:
+    def exclude(self, node_id: str, reason: str, round_number: int) -> None:
         """Bars the voter of a node that spoilt a round: its host could do so again under another name."""
-        self.strikes.bar(voter_of(node_id, self.config), reason, round_number)
+        self.strikes.exclude(voter_of(node_id, self.config), reason, round_number)
 
     def forgive(self, node_id: str) -> None:
         """A node's answer was good."""

@@ -46,7 +46,7 @@ class Strikes:
         if self.limit and strike.count >= self.limit:
             strike.out_until = round_number + 1 + _ROUNDS_OUT
 
-    def bar(self, node_id: str, reason: str, round_number: int) -> None:
+    def exclude(self, node_id: str, reason: str, round_number: int) -> None:
         """Counts an answer that spoilt a round for all others: one is enough."""
         strike = self.by_node.setdefault(node_id, Strike())
         strike.count = max(strike.count, self.limit - 1)

@@ -7,7 +7,7 @@ from learner.federation import metrics
 from learner.federation.rules import events
 from learner.federation.rules.records import Offer
 from learner.federation.rules.rounds import Rounds
-from learner.federation.updates.update_intake import Reception, UpdateAbout
+from learner.federation.updates.update_intake import UpdateAbout, UpdateIntake
 from learner.federation.updates.update_spool import Spool, SpooledUpdates
 from parlmesh.digests import fast_digest
 from parlmesh.errors import FailedPrecondition, InvalidInput, PermissionDenied, Unavailable
@@ -23,21 +23,21 @@ ANYONE = Identity("anyone", Role.OPERATOR)
 
 
 class Desk:
-    """A reception of a round of four nodes."""
+    """The intake of a round of four nodes."""
 
     def __init__(self, folder):
         self.core = Rounds(FederationConfig(task="drift", rounds=5, evaluation={"interval_rounds": 0}))
         self.path = folder / "updates.bin"
         self.spool = Spool(self.path, SIZE)
         self.stumbles, self.events = [], []
-        self.reception = Reception("f", self.core, SCHEMA, self.spool, self.handle, self.stumble)
+        self.intake = UpdateIntake("f", self.core, SCHEMA, self.spool, self.handle, self.interrupt)
         self.begin()
 
     def handle(self, event):
         self.core.handle(event, 1.0)
         self.events.append(event)
 
-    def stumble(self, error):
+    def interrupt(self, error):
         self.stumbles.append(error)
         return Unavailable("paused")
 
@@ -49,7 +49,7 @@ class Desk:
         data = np.full(SIZE, value, "<f4").tobytes()
         offer = Offer(node, asked.round, asked.base_version, asked.nonce, 10, fast_digest(data).hex())
         about = UpdateAbout((), SCHEMA.digest, len(data), "none", {})
-        return self.reception.open(offer, about, caller), memoryview(data)
+        return self.intake.open(offer, about, caller), memoryview(data)
 
     def deliver(self, node, value):
         arrival, data = self.open(node, value)
@@ -83,7 +83,7 @@ def test_updates_that_come_at_once_never_share_a_place(desk):
         arrival.finish()
     assert desk.joined() == [1.0, 2.0, 4.0]
     assert desk.core.used_slots() == {0, 1, 2}
-    assert desk.reception.in_flight == 0
+    assert desk.intake.in_flight == 0
 
 
 def test_places_of_one_round_are_those_of_the_next_but_for_one_that_is_still_being_filled(desk):
@@ -108,7 +108,7 @@ def test_an_update_with_too_much_data_is_refused_once_and_gives_its_place_back(d
         arrival.take(data)
     arrival.break_off()
     assert [update.refusal for update in desk.core.history[-1].updates] == ["UPDATE_SIZE"]
-    assert desk.reception.in_flight == 0
+    assert desk.intake.in_flight == 0
 
 
 def test_a_host_speaks_for_its_virtual_nodes_and_for_no_others(desk):
@@ -124,7 +124,7 @@ def test_an_update_that_is_sent_anew_takes_the_place_of_the_one_that_is_still_op
     for arrival, data in opened:
         with contextlib.suppress(Unavailable):
             arrival.take(data[:16])
-    assert desk.reception.in_flight == 1
+    assert desk.intake.in_flight == 1
     assert desk.path.stat().st_size <= SIZE * 4
     last, data = opened[-1]
     last.take(data[16:])
@@ -154,7 +154,7 @@ def test_a_full_disk_is_not_held_against_the_node(desk):
     with files_no_longer_than(16), pytest.raises(Unavailable):
         arrival.take(data)
     assert len(desk.stumbles) == 1
-    assert desk.reception.in_flight == 0
+    assert desk.intake.in_flight == 0
     assert not desk.core.history[-1].updates
     desk.deliver("a", 1.0)
     assert desk.joined() == [1.0]
@@ -172,7 +172,7 @@ def test_strangers_and_floods_of_bad_headers_are_counted_and_not_written_down(de
     for number in range(500):
         offer = Offer("a", asked.round, asked.base_version, f"{number:032x}", 10, "00" * 16)
         with pytest.raises(FailedPrecondition):
-            desk.reception.open(offer, about, ANYONE)
+            desk.intake.open(offer, about, ANYONE)
     assert len(desk.events) == 20
     assert metrics.UNLISTED._value.get() == before + 480
     assert desk.core.history[-1].unrecorded == 480
@@ -183,7 +183,7 @@ def test_samples_that_no_node_has_are_refused(desk, samples):
     asked = desk.core.assignments["a"]
     offer = Offer("a", asked.round, asked.base_version, asked.nonce, samples, "00" * 16)
     with pytest.raises(InvalidInput, match="1 to 9007199254740992 samples"):
-        desk.reception.open(offer, UpdateAbout((), SCHEMA.digest, 4 * SIZE, "none", {}), ANYONE)
+        desk.intake.open(offer, UpdateAbout((), SCHEMA.digest, 4 * SIZE, "none", {}), ANYONE)
 
 
 def test_uploads_that_are_never_ended_hold_no_place_beyond_their_round(desk):
@@ -195,8 +195,8 @@ def test_uploads_that_are_never_ended_hold_no_place_beyond_their_round(desk):
         desk.core.handle(events.TaskFailed("b", desk.core.round, "gave up"), 1.0)
         desk.core.handle(events.Aggregated(version, "ff"), 2.0)
         desk.begin()
-    assert desk.reception.in_flight <= 2
+    assert desk.intake.in_flight <= 2
     assert desk.path.stat().st_size <= 5 * 4 * SIZE
     for arrival in left:
         arrival.break_off()
-    assert desk.reception.in_flight <= 1
+    assert desk.intake.in_flight <= 1

@@ -84,9 +84,9 @@ async def test_an_update_that_another_one_cuts_short_is_refused(bench):
     await call.write(pb.SubmitUpdatesRequest(parts=[*parts(asked["a"])[:-1], *parts(asked["b"])]))
     assert await read(call, 2) == ["UPDATE_INCOMPLETE", 1]
     await call.write(pb.SubmitUpdatesRequest(parts=parts(asked["c"])[:-1]))
-    await bench.until(lambda: federation.reception.in_flight == 1)
+    await bench.until(lambda: federation.intake.in_flight == 1)
     call.cancel()
-    await bench.until(lambda: not federation.reception.in_flight)
+    await bench.until(lambda: not federation.intake.in_flight)
     found = [(update.node_id, update.refusal) for update in federation.core.history[-1].updates]
     assert found == [("a", "UPDATE_INCOMPLETE"), ("c", "UPDATE_INCOMPLETE")]
     assert [answer.node_id for answer in federation.core.answers.values()] == ["b"]
@@ -106,7 +106,7 @@ async def test_a_schema_that_is_the_models_may_be_named_by_its_digest(bench):
 async def test_an_update_that_meets_a_stopping_learner_is_not_refused_but_sent_away(bench):
     federation = await bench.start()
     asked = await bench.assignments(federation, 1)
-    federation.reception.close()
+    federation.intake.close()
     call = bench.stub.SubmitUpdates(timeout=60.0)
     await call.write(pb.SubmitUpdatesRequest(parts=parts(asked["a"])))
     with pytest.raises(grpc.aio.AioRpcError) as caught:

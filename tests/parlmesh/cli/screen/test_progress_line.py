@@ -10,7 +10,7 @@ def test_what_holds_a_run_up_and_what_fails_are_shown() -> None:
     view.learn(Training(run_id="one", progress=progress, obstacle="the disk is full"))
     line = plain_line(view, 1.0)
     assert "failed 2 rollouts; the last one: ValueError: x" in line
-    assert "held up: the disk is full" in line
+    assert "obstacle: the disk is full" in line
 
 
 def test_a_plain_line_has_every_figure() -> None:

@@ -39,7 +39,7 @@ CUSTOM = {
 
 @pytest.fixture(scope="module")
 def spec():
-    load_plugins(["parlmesh.orchestration.plugin:plugin"])
+    load_plugins(["orchestration"])
     return environment_spec(ENVIRONMENT)
 
 

@@ -145,7 +145,7 @@ async def test_a_model_s_calls_become_sub_agents_on_a_fleet(stub):
         ]
     )
     async with PARLController() as controller:
-        await controller.initialize(2, actor={"plugins": ["parlmesh.orchestration.plugin:plugin"]})
+        await controller.initialize(2, actor={"plugins": ["orchestration"]})
         live = Orchestrator(controller, kind="chat_sub_agent", budget=Budget(critical_steps=20))
         talk = LanguageOrchestrator(live, lambda _: next(script))
         result = await talk.run("Look both ways.")
@@ -161,6 +161,6 @@ async def test_a_model_s_calls_become_sub_agents_on_a_fleet(stub):
 @pytest.mark.e2e
 async def test_a_model_that_never_finishes_is_ended_by_its_turns():
     async with PARLController() as controller:
-        await controller.initialize(1, actor={"plugins": ["parlmesh.orchestration.plugin:plugin"]})
+        await controller.initialize(1, actor={"plugins": ["orchestration"]})
         result = await LanguageOrchestrator(Orchestrator(controller), lambda _: "well…", most_turns=3).run("?")
     assert (result.answer, result.sub_agents) == (None, 0)

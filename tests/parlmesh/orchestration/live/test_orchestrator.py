@@ -18,7 +18,7 @@ from parlmesh.orchestration.live import Orchestrator, play_job
 from parlmesh.orchestration.training.evaluation import jobs_of
 
 pytestmark = pytest.mark.e2e
-PLUGINS = ["parlmesh.orchestration.plugin:plugin", f"{Path(__file__).parent}/odd_answers.py:plugin"]
+PLUGINS = ["orchestration", f"{Path(__file__).parent}/odd_answers.py:plugin"]
 LIMITS = Limits(1_000, 100, 10_000)
 
 

@@ -108,9 +108,9 @@ def test_one_more_worker_helps_a_wide_job_and_not_a_chain():
     wide = [attempt(f"w/{n}", n // 2, n // 2 + 1, row=n % 2 + 1) for n in range(6)]
     report = report_of(wide, "w", slots=2)
     assert (report.estimated, report.with_one_more) == (3.0, 2.0)
-    assert "one more worker would have saved 33%" in lines_of(report)[-1]
+    assert "one more slot would have saved 33%" in lines_of(report)[-1]
     chain = [attempt(f"c/{n}", n, n + 1, after=[f"c/{n - 1}"] if n else []) for n in range(4)]
-    assert "one more worker would have saved nothing" in lines_of(report_of(chain, "c", slots=2))[-1]
+    assert "one more slot would have saved nothing" in lines_of(report_of(chain, "c", slots=2))[-1]
     said = comparison_of(report_of(wide, "w", 2), report_of(chain, "c", 2))[-1]
     assert said.startswith("+1.000 s in all, most of it running on the chain (+3.000 s): about the same work")
 

@@ -13,7 +13,7 @@ from scheduler.core.actor_sessions import Hello
 from scheduler.core.core import Core
 from scheduler.core.task import Priority, Task
 from scheduler.process_memory import relax_garbage_collection
-from scheduler.wire.busy_messages import assignment_body
+from scheduler.wire.hot_messages import assignment_body
 
 SESSION = 1
 BATCH = 64

@@ -15,7 +15,7 @@ from scheduler.core.core import Core
 from scheduler.core.task import Task
 from scheduler.journal.records import encode
 from scheduler.store import SqliteStore
-from scheduler.wire import busy_messages
+from scheduler.wire import hot_messages
 
 BATCH = 1000
 LONGEST_SECONDS = 120.0
@@ -26,7 +26,7 @@ def fill(path: Path, queued: int) -> None:
     config = SchedulerConfig()
     store = SqliteStore(path, synchronous="normal")
     core = Core(config, now=0.0, wall_time=time.time(), lease_floor=store.open(time.time()).lease_floor)
-    body = busy_messages.assignment_body("noop", 3, 3600.0, b"\x0a\x10" + b"x" * 16)
+    body = hot_messages.assignment_body("noop", 3, 3600.0, b"\x0a\x10" + b"x" * 16)
     for first in range(0, queued, BATCH):
         core.submit([Task(f"task-{first + number}", "noop", body, submitter="bench") for number in range(BATCH)], 0.0)
         for action in core.take_actions():

@@ -20,8 +20,8 @@ from parlmesh.algorithm_choice import policy_for, trainer_for
 from parlmesh.environments import environment_spec
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import Collector, collector_seed
-from parlmesh.training.continuous.actor import Actor
 from parlmesh.training.continuous.critics import TwinCritics
+from parlmesh.training.continuous.policy_network import PolicyNetwork
 from parlmesh.training.replay_trainer import ReplayTrainer
 from parlmesh.training.settings.run import TrainingConfig
 
@@ -33,11 +33,11 @@ PRESET, HIDDEN, WARM_UP = "sac-pendulum", 256, 1_000
 REPLAY = {"capacity_steps": 100_000, "min_steps": WARM_UP, "samples_per_insert": 256.0}
 # The parts of a gradient step, and what is outside it.
 PARTS: tuple[tuple[str, type, str], ...] = (
-    ("policy forward", Actor, "forward"),
+    ("policy forward", PolicyNetwork, "forward"),
     ("target critics", TwinCritics, "target"),
     ("critics", TwinCritics, "fit"),
     ("critics for the actor", TwinCritics, "lowest"),
-    ("actor backward", Actor, "step"),
+    ("actor backward", PolicyNetwork, "step"),
     ("targets follow", TwinCritics, "follow"),
     ("draw from the replay", ReplayTrainer, "_minibatch"),
     ("insert and undo", ReplayTrainer, "_without_replay"),

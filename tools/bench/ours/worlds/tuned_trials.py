@@ -82,7 +82,7 @@ def main() -> None:
         command = [sys.executable, "-m", "parlmesh.cli", "tune", f"{folder}/study", "--config", str(file), "--json"]
         began, busy = time.perf_counter(), children_seconds()
         done = subprocess.run(
-            [*command, "--workers", str(arguments.workers)], capture_output=True, text=True, check=False
+            [*command, "--parallel", str(arguments.workers)], capture_output=True, text=True, check=False
         )
         if done.returncode != 0:
             sys.exit(f"parlmesh tune ended with code {done.returncode}: {done.stderr[-1000:]}")

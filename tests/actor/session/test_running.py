@@ -1,4 +1,4 @@
-"""How a worker runs what it was given: slots, order, deadlines, tasks that only wait, and failures."""
+"""How a session runs what it was given: slots, order, deadlines, tasks that only wait, and failures."""
 
 import asyncio
 import threading
@@ -12,7 +12,7 @@ from parlmesh.testing import wait_until_async
 from parlmesh.v1.fleet_service_pb2 import ConnectResponse
 from parlmesh.v1.task_pb2 import Priority
 from parlmesh.wire import payload_from_proto
-from tests.actor.worker.conftest import fleet_of as _fleet
+from tests.actor.session.conftest import fleet_of as _fleet
 
 
 class Trails:
@@ -45,8 +45,8 @@ async def test_inline_tasks_have_ended_when_the_message_is_taken_in() -> None:
     async with _fleet() as fleet:
         fleet.flush()
         assignments = [fleet.scheduler.assignment("noop") for _ in range(3)]
-        fleet.worker.receive(ConnectResponse(assignments=assignments))
-        request = fleet.worker.next_request()
+        fleet.session.receive(ConnectResponse(assignments=assignments))
+        request = fleet.session.next_request()
         assert request is not None
         assert [result.lease for result in request.results] == [each.lease for each in assignments]
         assert all(result.HasField("result") for result in request.results)
@@ -120,7 +120,7 @@ async def test_a_revoked_task_is_stopped_without_a_result_and_its_slot_used_agai
     async with _fleet() as fleet:
         running, waiting, third = fleet.assign("gate"), fleet.assign("gate"), fleet.assign("gate")
         await wait_until_async(lambda: fleet.gate.started, 60.0)
-        fleet.worker.receive(ConnectResponse(revoked=[running.lease, waiting.lease]))
+        fleet.session.receive(ConnectResponse(revoked=[running.lease, waiting.lease]))
         fleet.gate.open.set()
         await fleet.result(third)
         assert fleet.gate.cancelled == [running.lease.task_id]
@@ -147,7 +147,7 @@ async def test_no_credit_is_given_for_a_slot_whose_task_is_still_stopping() -> N
         assert fleet.flush().credits == 1
         assignment = fleet.assign("slow")
         await wait_until_async(slow.started.is_set, 60.0)
-        fleet.worker.receive(ConnectResponse(revoked=[assignment.lease]))
+        fleet.session.receive(ConnectResponse(revoked=[assignment.lease]))
         assert fleet.flush().credits == 0
         slow.release.set()
         await wait_until_async(lambda: fleet.flush().credits, 60.0)
@@ -159,11 +159,11 @@ async def test_a_task_that_only_waits_leaves_its_slot_to_the_next() -> None:
         waiting = [fleet.assign("trails") for _ in range(3)]
         await wait_until_async(lambda: trails.waiting == 3, 60.0)
         assert fleet.metrics.slots_busy._value.get() == 0
-        assert fleet.worker.hello().leases == [each.lease for each in waiting]
-        request = fleet.worker.next_request()
+        assert fleet.session.hello().leases == [each.lease for each in waiting]
+        request = fleet.session.next_request()
         assert request is not None
         assert sorted(request.heartbeat.waiting_lease_ids) == [each.lease.lease_id for each in waiting]
-        told_again = fleet.worker.next_request()
+        told_again = fleet.session.next_request()
         assert told_again is None or not told_again.HasField("heartbeat")
         trails.open.set()
         for each in waiting:
@@ -183,7 +183,7 @@ async def test_a_waiting_task_that_fails_or_is_revoked_ends_as_any_other() -> No
     async with _fleet(extra={"trails": trails}) as fleet:
         fails, revoked = fleet.assign("trails", {"error": "own"}), fleet.assign("trails")
         await wait_until_async(lambda: trails.waiting == 2, 60.0)
-        fleet.worker.receive(ConnectResponse(revoked=[revoked.lease]))
+        fleet.session.receive(ConnectResponse(revoked=[revoked.lease]))
         await wait_until_async(lambda: trails.cancelled == 1, 60.0)
         trails.open.set()
         failure = (await fleet.result(fails)).failure

@@ -14,7 +14,7 @@ from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
 from scheduler.core.task import Failure, LeaseName, Task, TaskState
-from scheduler.wire import busy_messages, messages
+from scheduler.wire import hot_messages, messages
 
 names = st.text(max_size=150)
 long_names = st.text(max_size=300)
@@ -74,7 +74,7 @@ def through_classes(spec: task_pb2.TaskSpec) -> Task:
 def test_tasks_are_read_as_the_generated_classes_read_them(tasks: list[task_pb2.TaskSpec]) -> None:
     data = pb.SubmitTasksRequest(tasks=tasks).SerializeToString()
     expected = [through_classes(spec) for spec in tasks]
-    assert [fields(task) for task in busy_messages.tasks(data, "caller", 60.0)] == [fields(task) for task in expected]
+    assert [fields(task) for task in hot_messages.tasks(data, "caller", 60.0)] == [fields(task) for task in expected]
 
 
 @given(
@@ -95,8 +95,8 @@ def test_results_are_read_as_the_generated_classes_read_them(
         else:
             result.failure.reason = "R"
         if sent_here:
-            known[busy_messages.lease(task_id, lease_id, 1)] = (task_id, lease_id)
-    ends, leases = busy_messages.results(request.SerializeToString(), known)
+            known[hot_messages.lease(task_id, lease_id, 1)] = (task_id, lease_id)
+    ends, leases = hot_messages.results(request.SerializeToString(), known)
     for end, result in zip(ends, request.results, strict=True):
         task_id, lease_id, payload_bytes, failure, ran_seconds = messages.result_from_proto(result)
         assert (end[0], end[1], end[3]) == (task_id, lease_id, failure)
@@ -111,49 +111,49 @@ def test_noise_is_refused_as_protobuf_refuses_it(noise: bytes) -> None:
         expected = len(pb.SubmitTasksRequest.FromString(noise).tasks)
     except DecodeError:
         with pytest.raises(DecodeError):
-            busy_messages.tasks(noise, "caller", 60.0)
+            hot_messages.tasks(noise, "caller", 60.0)
         return
     # Only the hand-written parser refuses groups, which none of our messages has.
     with suppress(DecodeError):
-        assert len(busy_messages.tasks(noise, "caller", 60.0)) == expected
+        assert len(hot_messages.tasks(noise, "caller", 60.0)) == expected
 
 
 def test_unknown_fields_are_passed_over() -> None:
     later = b"\xa2\x06\x03abc" + b"\xa8\x06\x01" + b"\xad\x06\x00\x00\x00\x00" + b"\xb1\x06" + bytes(8)
     data = pb.SubmitTasksRequest(tasks=[task_pb2.TaskSpec(task_id="t", kind="k")]).SerializeToString()
-    assert [task.task_id for task in busy_messages.tasks(later + data + later, "caller", 60.0)] == ["t"]
+    assert [task.task_id for task in hot_messages.tasks(later + data + later, "caller", 60.0)] == ["t"]
 
 
 def test_unknown_fields_inside_a_task_are_passed_over() -> None:
     for later in (b"\xa2\x06\x03abc", b"\x79" + b"\xff" * 8, b"\x7d" + b"\xff" * 4, b"\x78\x01"):
         spec = task_pb2.TaskSpec(task_id="t", kind="k").SerializeToString() + later
         data = b"\x0a" + bytes([len(spec)]) + spec
-        assert [task.task_id for task in busy_messages.tasks(data, "caller", 60.0)] == ["t"]
+        assert [task.task_id for task in hot_messages.tasks(data, "caller", 60.0)] == ["t"]
 
 
 def test_a_malformed_payload_never_gets_in() -> None:
     data = b"\x0a\x07\x12\x01k\x1a\x02\xff\xff"
     with pytest.raises(DecodeError):
-        busy_messages.tasks(data, "caller", 60.0)
+        hot_messages.tasks(data, "caller", 60.0)
 
 
 def test_too_many_tasks_are_refused_before_they_are_read() -> None:
     with pytest.raises(InvalidInput, match="has 10001 entries"):
-        busy_messages.tasks(b"\x0a\x00" * 10_001, "caller", 60.0)
+        hot_messages.tasks(b"\x0a\x00" * 10_001, "caller", 60.0)
 
 
 def test_kinds_and_submitters_share_their_strings() -> None:
     request = pb.SubmitTasksRequest(tasks=[task_pb2.TaskSpec(kind="some kind", submitter="some one") for _ in range(2)])
-    first, second = busy_messages.tasks(request.SerializeToString(), "caller", 60.0)
+    first, second = hot_messages.tasks(request.SerializeToString(), "caller", 60.0)
     assert first.kind is second.kind
     assert first.submitter is second.submitter
 
 
 def test_all_fields_of_a_request_of_a_stream_are_read() -> None:
     request = pb.SubmitTaskStreamRequest(tasks=[task_pb2.TaskSpec(task_id="t", kind="noop")], follow="me", patient=True)
-    tasks, follow, patient = busy_messages.submission(request.SerializeToString(), "caller", 60.0)
+    tasks, follow, patient = hot_messages.submission(request.SerializeToString(), "caller", 60.0)
     assert ([task.task_id for task in tasks], follow, patient) == (["t"], "me", True)
-    assert busy_messages.submission(b"", "caller", 60.0) == ([], "", False)
+    assert hot_messages.submission(b"", "caller", 60.0) == ([], "", False)
 
 
 @pytest.mark.parametrize("priority", [-1, -(1 << 14) - 1, -(1 << 31)])
@@ -166,13 +166,13 @@ def test_a_priority_below_all_is_the_caller_s_mistake(priority: int) -> None:
     task = spec + tag + varint
     request = b"\x0a" + bytes((len(task),)) + task
     with pytest.raises(InvalidInput) as error:
-        busy_messages.tasks(request, "me", 1.0)
+        hot_messages.tasks(request, "me", 1.0)
     assert error.value.reason == "UNKNOWN_PRIORITY"
 
 
 @given(uint64, uint32, long_names)
 def test_revoked_leases_parse(lease_id: int, attempt: int, task_id: str) -> None:
-    data = b"".join(busy_messages.revoked([LeaseName(task_id, lease_id, attempt), LeaseName("other", 1, 2)]))
+    data = b"".join(hot_messages.revoked([LeaseName(task_id, lease_id, attempt), LeaseName("other", 1, 2)]))
     message = fleet_pb.ConnectResponse.FromString(data)
     lease, other = message.revoked
     assert (lease.task_id, lease.lease_id, lease.attempt) == (task_id, lease_id, attempt)
@@ -194,13 +194,13 @@ def test_assignments_parse(
     if text is not None:
         payload = task_pb2.Payload()
         payload.parameters["text"] = text
-    body = busy_messages.assignment_body(
+    body = hot_messages.assignment_body(
         kind, priority, run_timeout, None if payload is None else payload.SerializeToString()
     )
-    assert busy_messages.payload_bytes(body) == (0 if payload is None else payload.ByteSize())
+    assert hot_messages.payload_bytes(body) == (0 if payload is None else payload.ByteSize())
     task = Task(task_id, kind, body=body)
     task.lease_id, task.attempts = lease_id, 3
-    message = fleet_pb.ConnectResponse.FromString(b"".join(busy_messages.assignments([task, task], {})))
+    message = fleet_pb.ConnectResponse.FromString(b"".join(hot_messages.assignments([task, task], {})))
     for assignment in message.assignments:
         assert (assignment.kind, assignment.priority) == (kind, priority)
         assert abs(messages.seconds_of(assignment.run_timeout) - run_timeout) < 1e-6
@@ -211,9 +211,9 @@ def test_assignments_parse(
 
 
 def test_many_large_assignments_are_split() -> None:
-    task = Task("t", "noop", body=busy_messages.assignment_body("noop", 3, 1.0, b"\x0a\x00" * 100_000))
+    task = Task("t", "noop", body=hot_messages.assignment_body("noop", 3, 1.0, b"\x0a\x00" * 100_000))
     task.lease_id, task.attempts = 1, 1
-    parts = busy_messages.assignments([task] * 10, {})
+    parts = hot_messages.assignments([task] * 10, {})
     assert len(parts) > 1
     assert len(fleet_pb.ConnectResponse.FromString(b"".join(parts)).assignments) == 10
 
@@ -239,8 +239,8 @@ def test_outcomes_parse(
         task.result = result.SerializeToString()
     else:
         task.failure = failure
-    (outcome,) = pb.WatchTasksResponse.FromString(b"".join(busy_messages.outcomes([task]))).outcomes
-    assert list(pb.SubmitTaskStreamResponse.FromString(b"".join(busy_messages.followed([task]))).outcomes) == [outcome]
+    (outcome,) = pb.WatchTasksResponse.FromString(b"".join(hot_messages.outcomes([task]))).outcomes
+    assert list(pb.SubmitTaskStreamResponse.FromString(b"".join(hot_messages.followed([task]))).outcomes) == [outcome]
     assert (outcome.task_id, int(outcome.state), outcome.attempts) == (task_id, int(state), attempts)
     assert outcome.actor_id == actor_id
     assert abs(messages.seconds_of(outcome.queued) - queued) < 1e-6
@@ -257,12 +257,12 @@ def test_acknowledgements_parse_and_leases_are_known_by_their_bytes() -> None:
     task = Task("t", "noop")
     task.lease_id, task.attempts = 1 << 60, 2
     known: dict[bytes, tuple[str, int]] = {}
-    busy_messages.assignments([task], known)
-    assert known == {busy_messages.lease("t", 1 << 60, 2): ("t", 1 << 60)}
-    message = fleet_pb.ConnectResponse.FromString(b"".join(busy_messages.acknowledged([*known, *known])))
+    hot_messages.assignments([task], known)
+    assert known == {hot_messages.lease("t", 1 << 60, 2): ("t", 1 << 60)}
+    message = fleet_pb.ConnectResponse.FromString(b"".join(hot_messages.acknowledged([*known, *known])))
     assert list(message.acknowledged) == [fleet_pb.Lease(task_id="t", lease_id=1 << 60, attempt=2)] * 2
 
 
 def test_a_command_parses() -> None:
-    message = fleet_pb.ConnectResponse.FromString(busy_messages.command(pb.ACTOR_COMMAND_DRAIN))
+    message = fleet_pb.ConnectResponse.FromString(hot_messages.command(pb.ACTOR_COMMAND_DRAIN))
     assert message.command == pb.ACTOR_COMMAND_DRAIN

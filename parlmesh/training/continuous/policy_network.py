@@ -14,7 +14,7 @@ from ..shared_step import Share
 from .perceptron import Optimised, Perceptron, initial
 
 
-class Actor:
+class PolicyNetwork:
     """Maps features to the outputs that actions are chosen from."""
 
     def __init__(self, spec: PolicySpec, rng: np.random.Generator, device: torch.device) -> None:

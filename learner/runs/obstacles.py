@@ -1,4 +1,4 @@
-"""What holds up a run for now: shown in its status and in the log, and cleared when the cause is gone."""
+"""Obstacles of a run, for now: shown in its status and in the log, and cleared when the cause is gone."""
 
 from collections.abc import Callable
 
@@ -42,7 +42,7 @@ class Obstacles:
         """Notes what is in the way; logs it once until it changes."""
         if self._met.get(kind) != sentence:
             self._met[kind] = sentence
-            log.warning("run_held_up", run_id=self._run_id, by=kind, reason=sentence)
+            log.warning("run_obstructed", run_id=self._run_id, by=kind, reason=sentence)
             self._on_change()
 
     def clear(self, kind: str) -> None:

@@ -1,4 +1,4 @@
-"""One worker, handlers that wait until they are told, and the scheduler's side of the ledger."""
+"""One session, handlers that wait until they are told, and the scheduler's side of the ledger."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry
 from actor.config import LimitsConfig
 from actor.handlers.demo import Echo, Fail, Noop, Sleep
 from actor.metrics import ActorMetrics
-from actor.worker.actor_identity import ActorIdentity
-from actor.worker.worker import Worker
+from actor.session.actor_identity import ActorIdentity
+from actor.session.session import ActorSession
 from parlmesh.blob_transfer import Exchange
 from parlmesh.handlers import Context, Handler, RunsIn
 from parlmesh.testing import wait_until_async
@@ -59,10 +59,10 @@ class Keeps:
 
 
 class Fleet:
-    """One worker and the scheduler's side of its ledger."""
+    """One session and the scheduler's side of its ledger."""
 
-    def __init__(self, worker: Worker, gate: Gate, keeps: Keeps, metrics: ActorMetrics) -> None:
-        self.worker = worker
+    def __init__(self, session: ActorSession, gate: Gate, keeps: Keeps, metrics: ActorMetrics) -> None:
+        self.session = session
         self.gate = gate
         self.keeps = keeps
         self.metrics = metrics
@@ -72,11 +72,11 @@ class Fleet:
 
     def assign(self, kind: str, parameters: dict[str, Any] | None = None, **options: Any) -> Assignment:
         assignment = self.scheduler.assignment(kind, parameters, **options)
-        self.worker.receive(ConnectResponse(assignments=[assignment]))
+        self.session.receive(ConnectResponse(assignments=[assignment]))
         return assignment
 
     def flush(self) -> ConnectRequest:
-        request = self.worker.next_request() or ConnectRequest()
+        request = self.session.next_request() or ConnectRequest()
         self.results.update({result.lease.lease_id: result for result in request.results})
         return request
 
@@ -95,7 +95,7 @@ class Fleet:
 async def fleet_of(slots: int = 1, extra: dict[str, Handler] | None = None, **limits: Any) -> AsyncIterator[Fleet]:
     gate, keeps, metrics = Gate(), Keeps(), ActorMetrics(CollectorRegistry())
     handlers: list[Handler] = [Noop(), Echo(), Fail(), Sleep(), gate, keeps]
-    worker = Worker(
+    session = ActorSession(
         _IDENTITY,
         {handler.kind: handler for handler in handlers} | (extra or {}),
         slots=slots,
@@ -106,6 +106,6 @@ async def fleet_of(slots: int = 1, extra: dict[str, Handler] | None = None, **li
         exchange=Exchange(None, "", cache_bytes=0, call_seconds=1.0, keeps_results=True),
         on_reset=lambda: setattr(fleet, "cache_resets", fleet.cache_resets + 1),
     )
-    fleet = Fleet(worker, gate, keeps, metrics)
-    async with worker:
+    fleet = Fleet(session, gate, keeps, metrics)
+    async with session:
         yield fleet

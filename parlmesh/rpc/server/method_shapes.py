@@ -1,4 +1,4 @@
-"""gRPC method handlers that can only fail with a status. Knows nothing of identities."""
+"""The four shapes of a gRPC method, and behaviours that can only fail with a status. Knows nothing of identities."""
 
 import asyncio
 import secrets
@@ -49,7 +49,7 @@ class Shape(NamedTuple):
     response_streaming: bool
 
 
-HANDLER_MAKERS: Mapping[tuple[bool, bool], Callable[..., Handler]] = {
+METHOD_MAKERS: Mapping[tuple[bool, bool], Callable[..., Handler]] = {
     (False, False): grpc.unary_unary_rpc_method_handler,
     (False, True): grpc.unary_stream_rpc_method_handler,
     (True, False): grpc.stream_unary_rpc_method_handler,
@@ -160,7 +160,7 @@ async def _abort(context: Context, error: FleetError) -> Never:
 
 def handler_like(shape: Shape, run: Behaviour, parse: Any, serialize: Any) -> Handler:
     """A handler of that shape; only streams keep their codecs, single messages pass as bytes."""
-    return HANDLER_MAKERS[shape](
+    return METHOD_MAKERS[shape](
         run,
         request_deserializer=parse if shape.request_streaming else None,
         response_serializer=serialize if shape.response_streaming else None,

@@ -1,7 +1,7 @@
 import pytest
 
-from actor.worker import lasting_refusal
-from actor.worker.lasting_refusal import LastingRefusal
+from actor.session import lasting_refusal
+from actor.session.lasting_refusal import LastingRefusal
 from parlmesh.errors import PermissionDenied, Unauthenticated, Unavailable
 
 EXPIRED = Unauthenticated("expired")

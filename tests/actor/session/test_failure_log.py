@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from actor.worker.failure_log import FailureLog
+from actor.session.failure_log import FailureLog
 from parlmesh.testing import HandClock
 from parlmesh.v1.fleet_service_pb2 import Lease
 from parlmesh.v1.task_pb2 import Failure

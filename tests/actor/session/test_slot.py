@@ -8,8 +8,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from actor.metrics import ActorMetrics
-from actor.worker.attempt_results import AttemptTimeout
-from actor.worker.slot import Slot
+from actor.session.attempt_results import AttemptTimeout
+from actor.session.slot import Slot
 from parlmesh.blobs import Blobs
 from parlmesh.handlers import Cancelled, Context, Handler, HandlerError, RunsIn
 from parlmesh.testing import wait_until_async

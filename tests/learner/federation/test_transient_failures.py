@@ -13,11 +13,11 @@ import pytest
 from learner.federation import definition_file
 from learner.federation.connected_nodes import NodesFound
 from learner.federation.journal import Journal, read_journal
-from learner.federation.passing_failures import passing
 from learner.federation.rules.events import Delivered
 from learner.federation.rules.records import FederationState
 from learner.federation.rules.rounds import Rounds
 from learner.federation.rules.snapshot import state_of
+from learner.federation.transient_failures import passing
 from parlmesh.errors import AlreadyExists, FailedPrecondition, InvalidInput, Unavailable
 from parlmesh.testing import serve
 from parlmesh.v1 import federation_service_pb2 as pb
@@ -63,14 +63,14 @@ async def test_a_full_disk_pauses_a_federation_and_changes_no_bit_of_its_model(t
         room = {"update": 1, "join": 400, "begin": 60}[moment]
         with files_no_longer_than(journal.stat().st_size + room):
             ending = asyncio.ensure_future(bench.finish(federation, vector_of))
-            await bench.until(lambda: "File too large" in federation.trouble)
+            await bench.until(lambda: "File too large" in federation.obstacle)
             state, reason = await shown(bench)
             assert (state, reason) == (pb.FEDERATION_STATE_RUNNING, "the learner's disk: File too large")
             await asyncio.wait({ending}, timeout=0.5)
             assert not ending.done()
         await ending
         assert federation.core.state is FederationState.FINISHED
-        assert federation.trouble == ""
+        assert federation.obstacle == ""
         assert (await shown(bench))[1] == "all 4 rounds are done"
         assert b"Stop" not in journal.read_bytes()
     async with serving(quiet) as bench:
@@ -85,7 +85,7 @@ async def test_a_scheduler_that_refuses_its_tasks_pauses_it_until_it_takes_them(
     scheduler.refusal = FailedPrecondition("no actor knows the kind federated_fit", reason="UNKNOWN_KIND")
     async with serve([scheduler.service]) as address, serving(tmp_path / "f", address) as bench:
         federation = await bench.start(rounds=1, round_seconds=0.2, max_abandoned=1_000)
-        await bench.until(lambda: "no actor knows the kind federated_fit" in federation.trouble)
+        await bench.until(lambda: "no actor knows the kind federated_fit" in federation.obstacle)
         born = federation.core.deadline
         await bench.until(lambda: federation.core.deadline > born + 0.5)
         assert federation.core.round == 1
@@ -104,7 +104,7 @@ async def test_without_a_scheduler_no_wait_counts_against_a_federation(tmp_path)
         federation = await bench.start(rounds=1, round_seconds=0.2, wait_seconds=0.2, max_abandoned=1_000)
         await bench.assignments(federation, 1)
         federation._search.list_nodes = there
-        await bench.until(lambda: "scheduler" in federation.trouble)
+        await bench.until(lambda: "scheduler" in federation.obstacle)
         born = federation.core.deadline
         await bench.until(lambda: federation.core.deadline > born + 0.5)
         assert federation.core.round == 1
@@ -118,7 +118,7 @@ async def test_a_federation_that_waits_can_be_stopped(tmp_path):
     scheduler.refusal = InvalidInput("never", reason="TOO_LARGE")
     async with serve([scheduler.service]) as address, serving(tmp_path / "f", address) as bench:
         federation = await bench.start(rounds=1, round_seconds=0.5)
-        await bench.until(lambda: "never" in federation.trouble)
+        await bench.until(lambda: "never" in federation.obstacle)
         await bench.stub.StopFederation(pb.StopFederationRequest(), timeout=60.0)
         await bench.until(lambda: federation.core.state is not FederationState.RUNNING)
 
@@ -158,12 +158,12 @@ async def test_a_journal_that_is_taken_away_pauses_a_federation_until_it_is_put_
         await bench.assignments(federation, 1)
         journal.rename(copy)
         ending = asyncio.ensure_future(bench.finish(federation, vector_of))
-        await bench.until(lambda: "deleted, replaced or cut" in federation.trouble)
+        await bench.until(lambda: "deleted, replaced or cut" in federation.obstacle)
         assert (await shown(bench))[0] == pb.FEDERATION_STATE_RUNNING
         copy.rename(journal)
         await ending
         assert federation.core.state is FederationState.FINISHED
-        assert federation.trouble == ""
+        assert federation.obstacle == ""
 
 
 @pytest.mark.parametrize("error", [MemoryError(), KeyError("a defect")])

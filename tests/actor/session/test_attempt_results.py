@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from actor.worker.attempt_results import (
+from actor.session.attempt_results import (
     AttemptTimeout,
     call,
     call_async,

@@ -1,7 +1,7 @@
 import hypothesis.strategies as st
 from hypothesis import given
 
-from actor.worker.backlog import Backlog
+from actor.session.backlog import Backlog
 from parlmesh.v1.fleet_service_pb2 import Assignment, Lease
 from parlmesh.v1.task_pb2 import Priority
 

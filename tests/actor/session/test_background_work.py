@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from actor.worker import background_work
-from actor.worker.background_work import Attendance
+from actor.session import background_work
+from actor.session.background_work import Attendance
 
 
 class Handler:

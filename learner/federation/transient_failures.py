@@ -45,7 +45,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-class Trouble:
+class Obstacle:
     """What one federation waits for at present; a lasting cause is logged and counted once."""
 
     def __init__(self, federation_id: str) -> None:
@@ -53,13 +53,13 @@ class Trouble:
         self._backoff = Backoff(first=_SHORTEST_SECONDS, limit=_LONGEST_SECONDS)
         self.paused = ""
         """Why it is paused; empty while it is not."""
-        self.obstacle = ""
+        self.refusal = ""
         """Why the scheduler accepts none of its tasks; it may accept them later."""
 
     @property
     def sentence(self) -> str:
         """What to tell people; empty while the federation makes progress."""
-        return self.paused or self.obstacle
+        return self.paused or self.refusal
 
     def pause(self, cause: str) -> None:
         """Marks the federation as paused."""
@@ -79,6 +79,6 @@ class Trouble:
             log.info("federation_goes_on", federation_id=self._federation_id)
         self.paused = ""
 
-    def note_obstacle(self, obstacle: str) -> None:
+    def note_refusal(self, refusal: str) -> None:
         """Remembers what the scheduler said last."""
-        self.obstacle = obstacle
+        self.refusal = refusal

@@ -1,6 +1,6 @@
 """The process that runs one slot's attempts of one handler.
 
-Started as `python -m actor.worker.slot_child module:Class actor_id slot`. Messages on its pipes are
+Started as `python -m actor.session.slot_child module:Class actor_id slot`. Messages on its pipes are
 four bytes of length, little-endian, then the message.
 """
 

@@ -2,7 +2,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from actor.worker.lease_ledger import Ledger
+from actor.session.lease_ledger import Ledger
 from parlmesh.v1.fleet_service_pb2 import Lease, TaskResult
 
 _SLOTS, _LIMIT, _PREFETCH = 2, 8, 3

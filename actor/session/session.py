@@ -39,7 +39,7 @@ _RESULT_FRAME_BYTES = 4 << 10
 _RESULTS_PER_MESSAGE = 1024
 
 
-class Worker:
+class ActorSession:
     """Runs what the scheduler assigns; used as a context manager, which owns the attempts.
 
     `outbound` is set whenever `next_request` may have something to say, `asked_to_leave` when an operator drains it.
@@ -104,7 +104,7 @@ class Worker:
         self._leaving = self._leaving_sent = False
         self._drained = asyncio.Event()
 
-    async def __aenter__(self) -> "Worker":
+    async def __aenter__(self) -> "ActorSession":
         await self._slots.__aenter__()
         return self
 

@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry
 from actor.config import LimitsConfig
 from actor.handlers.demo import Noop, Sleep
 from actor.metrics import ActorMetrics
-from actor.worker import scheduler_stream
-from actor.worker.actor_identity import ActorIdentity
-from actor.worker.scheduler_stream import Uplink
-from actor.worker.worker import Worker
+from actor.session import scheduler_stream
+from actor.session.actor_identity import ActorIdentity
+from actor.session.scheduler_stream import Uplink
+from actor.session.session import ActorSession
 from parlmesh.blob_transfer import Exchange
 from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput, PermissionDenied, Unauthenticated, Unavailable
 from parlmesh.handlers import Context, RunsIn
@@ -60,7 +60,7 @@ async def _connected(*, from_clock: bool = False) -> AsyncIterator[Connected]:
     scheduler, metrics = FakeScheduler(), ActorMetrics(CollectorRegistry())
     limits = LimitsConfig(prefetch=64, reconnect_seconds=0.02, connect_seconds=0.3)
     handlers = {handler.kind: handler for handler in (Noop(), Sleep(), Spins(), Counts())}
-    worker = Worker(
+    session = ActorSession(
         ActorIdentity("node", "node-1", 1, from_clock),
         handlers,
         slots=1,
@@ -71,9 +71,9 @@ async def _connected(*, from_clock: bool = False) -> AsyncIterator[Connected]:
         exchange=Exchange(None, "", cache_bytes=0, call_seconds=1.0, keeps_results=True),
         on_reset=lambda: None,
     )
-    async with serve([scheduler.service]) as address, open_channel(address) as channel, worker:
+    async with serve([scheduler.service]) as address, open_channel(address) as channel, session:
         uplink = Uplink(
-            worker,
+            session,
             FleetServiceStub(channel),
             scheduler=address,
             limits=limits,

@@ -17,7 +17,7 @@ from ..config import LimitsConfig
 from ..metrics import ActorMetrics
 from ..stream_errors import STREAM_ERRORS, fleet_error_of
 from .lasting_refusal import LastingRefusal
-from .worker import Worker
+from .session import ActorSession
 
 if TYPE_CHECKING:
     from parlmesh.v1.fleet_service_pb2_grpc import FleetServiceAsyncStub
@@ -41,7 +41,7 @@ class Uplink:
 
     def __init__(
         self,
-        worker: Worker,
+        session: ActorSession,
         stub: "FleetServiceAsyncStub",
         *,
         scheduler: str,
@@ -50,7 +50,7 @@ class Uplink:
         rng: random.Random,
         refusal: Callable[[], str] = lambda: "",
     ) -> None:
-        self._worker = worker
+        self._session = session
         self._refusals = LastingRefusal(refusal)
         self._rival_until: float | None = None
         self._was_connected = False
@@ -70,10 +70,10 @@ class Uplink:
 
         An error that no reconnection cures ends it: a later start took its place, or the credentials are refused.
         """
-        actor_id = self._worker.identity.actor_id
+        actor_id = self._session.identity.actor_id
         while not self._closing.is_set():
             try:
-                await self._session()
+                await self._one_stream()
             except STREAM_ERRORS as error:
                 cause = fleet_error_of(error)
             if self._closing.is_set():
@@ -122,21 +122,21 @@ class Uplink:
     def close(self) -> None:
         """Sends what is ready, ends the stream and lets `run` return."""
         self._closing.set()
-        self._worker.outbound.set()
+        self._session.outbound.set()
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._closing.wait()
 
-    async def _session(self) -> None:
+    async def _one_stream(self) -> None:
         """One stream from hello to its end, which is always an error."""
         # No deadline: the stream lives as long as the actor; keepalive notices a peer that is gone.
         call = self._stub.Connect()
         try:
             welcome = await self._greet(call)
             self._away, self._was_connected = False, True
-            log.info("connected", actor_id=self._worker.identity.actor_id, scheduler=self._scheduler)
+            log.info("connected", actor_id=self._session.identity.actor_id, scheduler=self._scheduler)
             self._joined.set()
             self._apart.clear()
             with self._metrics.connected.track_inprogress():
@@ -149,7 +149,7 @@ class Uplink:
     async def _greet(self, call: _Call) -> Welcome:
         try:
             async with asyncio.timeout(self._connect_seconds):
-                await call.write(ConnectRequest(hello=self._worker.hello()))
+                await call.write(ConnectRequest(hello=self._session.hello()))
                 response = await call.read()
         except TimeoutError:
             text = f"no welcome from {self._scheduler} within {self._connect_seconds:g} seconds"
@@ -161,25 +161,25 @@ class Uplink:
                 "an earlier start had a later clock; this one connects again with a later incarnation",
                 reason="CLOCK_WENT_BACK",
             )
-        self._worker.welcome(response.welcome)
-        self._worker.receive(response)
+        self._session.welcome(response.welcome)
+        self._session.receive(response)
         return response.welcome
 
     def _succeeds(self, newest: int) -> bool:
         """Takes the incarnation after the newest known one if this start was never welcomed; tells whether it did."""
-        return not self._was_connected and self._worker.identity.succeed(newest)
+        return not self._was_connected and self._session.identity.succeed(newest)
 
     def _outwaits(self, lapse_seconds: float) -> bool:
         """Whether the newer instance may be dead without the scheduler having noticed. If it is still connected after
         that time, it is alive."""
-        if self._was_connected or not self._worker.identity.from_clock or not lapse_seconds > 0:
+        if self._was_connected or not self._session.identity.from_clock or not lapse_seconds > 0:
             return False
         now = asyncio.get_running_loop().time()
         if self._rival_until is None:
             self._rival_until = now + min(lapse_seconds, _LONGEST_LAPSE_SECONDS) + _DEFAULT_HEARTBEAT_SECONDS
             log.warning(
                 "later_start_is_connected",
-                actor_id=self._worker.identity.actor_id,
+                actor_id=self._session.identity.actor_id,
                 advice="this one goes on if the other is dead, else it ends",
                 wait_seconds=round(self._rival_until - now, 1),
             )
@@ -187,18 +187,18 @@ class Uplink:
 
     async def _read(self, call: _Call) -> None:
         while isinstance(response := await call.read(), ConnectResponse):
-            self._worker.receive(response)
+            self._session.receive(response)
         raise Unavailable(f"{self._scheduler} ended the stream")
 
     async def _write(self, call: _Call) -> None:
-        outbound, clock, written = self._worker.outbound, asyncio.get_running_loop().time, 0.0
+        outbound, clock, written = self._session.outbound, asyncio.get_running_loop().time, 0.0
         try:
             while True:
                 await outbound.wait()
-                if self._worker.has_waiting and (early := _GATHER_SECONDS - (clock() - written)) > 0:
+                if self._session.has_waiting and (early := _GATHER_SECONDS - (clock() - written)) > 0:
                     await asyncio.sleep(early)
                 heartbeat, self._heartbeat_due = self._heartbeat_due, False
-                request = self._worker.next_request(heartbeat=heartbeat)
+                request = self._session.next_request(heartbeat=heartbeat)
                 if request is not None:
                     await call.write(request)
                     written = clock()
@@ -211,7 +211,7 @@ class Uplink:
     async def _beat(self, interval_seconds: float) -> None:
         while True:
             self._heartbeat_due = True
-            self._worker.outbound.set()
+            self._session.outbound.set()
             await asyncio.sleep(interval_seconds)
             self._backoff.reset()  # a stream that lasted ends a series of failures
 
