@@ -68,7 +68,7 @@ class TaskClass:
         return None
 
     def sweep(self) -> None:
-        """Removes entries that were superseded, or whose lane is gone: a new lane may have the same numbers."""
+        """Removes entries that were superseded, or whose lane was removed: a new lane may have the same numbers."""
         for priority, heap in enumerate(self.heaps):
             self.heaps[priority] = [entry for entry in heap if entry is entry[2].entry]
             heapify(self.heaps[priority])
@@ -103,7 +103,7 @@ def choose(live: list[TaskClass], ready_by_priority: Sequence[int], boost: float
 
 
 class Rivals:
-    """The same choice, prepared for many tasks: each class is looked at once, not once per task."""
+    """Makes this choice for many tasks: each class is examined once, not once per task."""
 
     def __init__(self, live: list[TaskClass], boost: float) -> None:
         self._boost = boost
