@@ -21,7 +21,7 @@ UPDATES = Counter("parlmesh_learner_updates_total", "Updates by result.", ["resu
 RANKS_LOST = Counter(
     "parlmesh_learner_ranks_lost_total", "Times that processes sharing a run's gradients were lost and replaced."
 )
-IDLE_SECONDS = Counter("parlmesh_learner_idle_seconds_total", "Seconds the trainer waited for experience.")
+IDLE_SECONDS = Counter("parlmesh_learner_idle_seconds_total", "Seconds the learner waited for experience.")
 EVALUATIONS = Counter("parlmesh_learner_evaluations_total", "Evaluations by result.", ["result"])
 EVALUATION_RETURN = Gauge("parlmesh_learner_evaluation_return", "Mean return of the last evaluation.")
 GAMES = Counter("parlmesh_learner_games_total", "Games of rollouts, by opponent and result.", ["opponent", "result"])
@@ -31,7 +31,7 @@ GAMES_REFUSED = Counter(
 )
 ROLLOUTS = Counter("parlmesh_learner_rollout_tasks_total", "Rollout tasks by outcome.", ["outcome"])
 IDLE_RATIO = Gauge(
-    "parlmesh_learner_idle_ratio", "Share of the last seconds in which the trainer waited for experience."
+    "parlmesh_learner_idle_ratio", "Share of the last seconds in which the learner waited for experience."
 )
 ACTORS_IDLE_RATIO = Gauge(
     "parlmesh_learner_actors_idle_ratio",
@@ -53,7 +53,7 @@ REPLAY_EVICTED = Counter("parlmesh_learner_replay_evicted_steps_total", "Steps e
 
 
 def note_replay(values: Mapping[str, float]) -> None:
-    """Counts what an update reports about its replay; algorithms without one report nothing."""
+    """Counts the replay's figures in an update's report; algorithms without a replay report none."""
     if "replay/steps" in values:
         REPLAY_STEPS.set(values["replay/steps"])
         REPLAY_SAMPLED.inc(values["replay/sampled_steps"])

@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class UpdateAbout:
-    """What an update's header says about its data."""
+    """The header of an update."""
 
     tensors: Sequence[TensorSpec]
     schema_digest: bytes
@@ -55,7 +55,7 @@ class Reception:
         self._handle = handle
         # Makes the error to raise when the disk does not take an update.
         self._stumble = stumble
-        # By nonce, so that a node that reconnects has one upload, not two.
+        # Keyed by nonce, so that a node that reconnects has one upload, not two.
         self._open_uploads: dict[str, Arrival] = {}
         self._in_flight: set[int] = set()
         self._free: Iterator[int] = iter(())
@@ -65,7 +65,7 @@ class Reception:
 
     @property
     def in_flight(self) -> int:
-        """Updates that have begun and not ended."""
+        """Updates that have started and not ended."""
         return len(self._in_flight)
 
     def open(self, offer: Offer, about: UpdateAbout, caller: Identity) -> "Arrival":
@@ -152,7 +152,7 @@ class Reception:
                 arrival.give_way(error)
 
     def _stored(self, work: Callable[[], _T]) -> _T:
-        """A full disk is no fault of the node, which is told to try again."""
+        """A full disk is not the node's fault, so it is asked to try again."""
         try:
             return work()
         except OSError as error:
@@ -214,7 +214,7 @@ class Arrival:
         self._unread -= len(data)
 
     def give_way(self, error: FleetError) -> None:
-        """Gives up its slot, because the node sends it again or its round has closed. The stream gets the error."""
+        """Releases its slot, because the node sends it again or its round has closed. The stream gets the error."""
         if self._receiver is not None:
             self._reception._return_slot(self._receiver.slot)
         self._receiver, self._unwanted = None, error
