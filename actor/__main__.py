@@ -11,7 +11,7 @@ from parlmesh.optional_packages import SERVER, require
 
 from .config import ActorConfig
 
-# One thread per slot does the arithmetic; more would fight over the same cores. Must be set before numpy is imported.
+# One thread per slot does the arithmetic; more would compete for the same cores. Must be set before numpy is imported.
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _SWITCH_SECONDS = 0.001
 

@@ -106,7 +106,7 @@ def _checked(kind: str, found: Any, name: str) -> Handler:
 async def build(
     config: ActorConfig, stack: AsyncExitStack, metrics: ActorMetrics, metrics_port: int = 0
 ) -> list[tuple[ActorSession, Uplink]]:
-    """Makes and enters everything a process runs; the stack closes it. The scheduler is told the metrics port."""
+    """Makes and enters everything a process runs; the stack closes it. `metrics_port` is told to the scheduler."""
     scheduler = await stack.enter_async_context(
         open_channel(config.scheduler, config.security, max_message_bytes=config.limits.message_bytes)
     )

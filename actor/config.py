@@ -1,4 +1,4 @@
-"""What an operator may set for an actor process."""
+"""The settings of an actor process."""
 
 from pathlib import Path
 from typing import Literal, Self
@@ -37,7 +37,7 @@ class LimitsConfig(Config):
     """Largest policy that is fetched."""
     held_policy_bytes: int = Field(default=512 << 20, ge=1 << 10, le=1 << 40)
     """Serialised size of the versions of one run that are kept, besides the newest ones, because they were requested by
-    number, as opponents are; the last one requested is kept whatever its size."""
+    number, as opponents are; the last one requested is always kept, whatever its size."""
     policy_seconds: float = Field(default=30.0, gt=0, le=3600)
     """Longest wait for a policy version."""
     relay_seconds: float = Field(default=5.0, gt=0, le=3600)
@@ -45,7 +45,8 @@ class LimitsConfig(Config):
     relay_retry_seconds: float = Field(default=10.0, gt=0, le=3600)
     """Longest pause between two checks of a relay that did not answer."""
     blob_bytes: int = Field(default=4 << 30, ge=1 << 20, le=1 << 44)
-    """Size of the large arrays kept on this host if it is not the scheduler's; the least recently used go first."""
+    """Size of the large arrays kept on this host if it is not the scheduler's; the least recently used are removed
+    first."""
     blob_seconds: float = Field(default=300.0, gt=0, le=3600)
     """Longest transfer of one large array from or to the scheduler."""
     uploads_in_flight: int = Field(default=4, ge=1, le=64)
@@ -55,7 +56,7 @@ class LimitsConfig(Config):
 
 
 class PrivacyFloorConfig(Config):
-    """What this node requires of federations, whatever their learner accepts."""
+    """Requirements of this node for federations, whatever their learner accepts."""
 
     min_noise_multiplier: float = Field(default=0.0, ge=0, le=1_000)
     """Least noise on an update that is sent, in units of the clip norm; 0 = whatever the federation asks for."""
@@ -66,7 +67,7 @@ class PrivacyFloorConfig(Config):
     delta: float = Field(default=1e-5, gt=0, lt=1)
     """Probability that the guarantee does not hold."""
     ledger: Path | None = None
-    """File that records what was spent; each process needs its own."""
+    """File that records the spent privacy; each process needs its own."""
     min_summed_nodes: int = Field(default=0, ge=0, le=200)
     """Send updates only in secure sums of at least this many nodes; 0 = also unmasked."""
     evaluate: bool = False
@@ -75,7 +76,7 @@ class PrivacyFloorConfig(Config):
     @model_validator(mode="after")
     def _kept(self) -> Self:
         if self.epsilon_budget and self.ledger is None:
-            raise ValueError("epsilon_budget needs a ledger: a restart must not forget what was spent")
+            raise ValueError("epsilon_budget needs a ledger: a restart must not forget the privacy spent")
         return self
 
 
@@ -119,7 +120,7 @@ class ActorConfig(Config):
     policy_encoding: Literal["safetensors", "zstd", "bfloat16", "delta"] = "safetensors"
     """How policies travel: as they are, zstd or delta (the same in fewer bytes), bfloat16 (half the bytes, rounded)."""
     nice: int = Field(default=0, ge=0, le=19)
-    """Added to the process's niceness, so that a learner on the same machine goes first."""
+    """Added to the process's niceness, so that a learner on the same machine has priority."""
     security: SecurityConfig = SecurityConfig()
     metrics: MetricsConfig = MetricsConfig(port=METRICS_PORT)
     log: LogConfig = LogConfig()

@@ -2,7 +2,7 @@
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
-# Three to a decade up to ten seconds: a percentile read from them is off by no more than its bucket.
+# Three buckets to a decade up to ten seconds: a percentile read from them is off by at most one bucket.
 _RUN_BUCKETS = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
     *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0),
@@ -60,7 +60,7 @@ class ActorMetrics:
             "parlmesh_actor_reconnects", "Streams that ended or failed, by peer", ["peer"], registry=registry
         )
         self.environment_steps = Counter(
-            "parlmesh_actor_environment_steps", "Environment steps collected, resets left out", registry=registry
+            "parlmesh_actor_environment_steps", "Environment steps collected, not counting resets", registry=registry
         )
         self.episodes = Counter("parlmesh_actor_episodes", "Episodes that ended while collecting", registry=registry)
         self.collect_seconds = Counter(
@@ -103,7 +103,7 @@ class ActorMetrics:
         )
         self.uploads = Counter(
             "parlmesh_actor_uploads",
-            "Trajectories with a receipt or given up, by result (accepted, or the reason)",
+            "Trajectories with a receipt or abandoned, by result (accepted, or the reason)",
             ["result"],
             registry=registry,
         )

@@ -1,4 +1,4 @@
-"""What an actor's profile calls its functions and threads."""
+"""The names of functions and threads in an actor's profile."""
 
 from parlmesh.telemetry.phase_profiler import Phases
 

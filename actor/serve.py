@@ -1,4 +1,4 @@
-"""The life of an actor process: connect, work, leave."""
+"""An actor process from start to end: connect, work, leave."""
 
 import asyncio
 import faulthandler
@@ -60,7 +60,7 @@ async def serve(config: ActorConfig, stop: asyncio.Event) -> None:
 
 
 def _announced(config: ActorConfig, page: MetricsServer | None) -> int:
-    """The metrics port on this host; 0 when there is none, or when the scheduler's machine cannot reach it."""
+    """The metrics port on this host; 0 if there is none, or if the scheduler's machine cannot reach it."""
     if page is None or (is_loopback(config.metrics.host) and not is_loopback(host_of(config.scheduler))):
         return 0
     return page.port
@@ -73,7 +73,7 @@ async def live(session: ActorSession, uplink: Uplink, stop: asyncio.Event, *, dr
         await first_of(stop.wait(), session.asked_to_leave.wait())
         log.info("leaving", actor_id=session.identity.actor_id)
         session.leave()
-        # While the scheduler is away, nobody can take the last results.
+        # While the scheduler is unreachable, the last results cannot be delivered.
         await first_of(session.drained(drain_seconds), uplink.stays_away(_AWAY_SECONDS))
         uplink.close()
         await asyncio.wait({connection}, timeout=_GOODBYE_SECONDS)

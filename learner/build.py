@@ -52,7 +52,7 @@ EFFECTIVE = "learner.effective.yaml"
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A run and what must be closed after it."""
+    """A run and the resources to close after it."""
 
     run: TrainingRun
     recorder: Recorder
@@ -152,7 +152,7 @@ def _about(training: TrainingConfig, environment: EnvironmentSpec) -> dict[str, 
 
 
 def schema_for(config: LearnerConfig, environment: EnvironmentSpec, policy: PolicySpec) -> TrajectorySchema:
-    """What the trajectories of a run look like, and how large their numbers may be."""
+    """The columns of a run's trajectories, and how large their numbers may be."""
     training, limits = config.training, config.experience
     return TrajectorySchema(
         environment,

@@ -30,8 +30,8 @@ class ExperienceConfig(Config):
     max_log_prob: float = Field(default=100.0, gt=0.0, le=3.4e38)
     """Largest absolute log-probability of an action, for each number in the action."""
     rollout_timeout_seconds: float = Field(default=60.0, gt=0.0)
-    """A rollout that takes longer goes to another actor; so does one that takes 20 times as long as usual, but at least
-    10 s. In a serial run, the longest time without a step."""
+    """A rollout that takes longer is given to another actor; so is one that takes 20 times as long as usual, but at
+    least 10 s. In a serial run, the longest time without a step."""
 
 
 class WandbConfig(Config):
@@ -46,7 +46,7 @@ class WandbConfig(Config):
 
 
 class TrackingConfig(Config):
-    """Where a run's curves go besides TensorBoard."""
+    """Where a run's curves are sent besides TensorBoard."""
 
     wandb: WandbConfig = WandbConfig()
 

@@ -53,7 +53,7 @@ REPLAY_EVICTED = Counter("parlmesh_learner_replay_evicted_steps_total", "Steps e
 
 
 def note_replay(values: Mapping[str, float]) -> None:
-    """Counts what an update reports about its replay; algorithms without one report nothing."""
+    """Counts the replay's figures in an update's report; algorithms without a replay report none."""
     if "replay/steps" in values:
         REPLAY_STEPS.set(values["replay/steps"])
         REPLAY_SAMPLED.inc(values["replay/sampled_steps"])

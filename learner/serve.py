@@ -1,4 +1,4 @@
-"""The life of a learner process: build, train and serve, drain."""
+"""A learner process from start to end: build, train and serve, drain."""
 
 import asyncio
 
@@ -36,7 +36,7 @@ async def serve(config: LearnerConfig, stop: asyncio.Event) -> None:
     try:
         replace_file(config.run_dir / EFFECTIVE, to_yaml(config).encode())
     except OSError as error:
-        # For people; no run needs it.
+        # Only for display; no run needs it.
         log.warning("settings_not_written", path=str(config.run_dir / EFFECTIVE), error=str(error))
     stopping = asyncio.Event()
     federations = build_federations(config, channel)

@@ -1,4 +1,4 @@
-"""Parses addresses and tells whether they stay on this machine. Does not resolve names."""
+"""Parses addresses and tells whether they are on this machine. Does not resolve names."""
 
 import ipaddress
 

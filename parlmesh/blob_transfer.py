@@ -25,7 +25,7 @@ from parlmesh.v1.blob_service_pb2 import BlobTerms, GetBlobRequest, HoldBlobsReq
 log = get_logger("parlmesh.blobs")
 
 _CHUNK_BYTES = 1 << 20
-# A private file without a write for this long has no writer any more.
+# A private file without a write for this long no longer has a writer.
 _WRITING_SECONDS = 600.0
 
 
@@ -36,7 +36,7 @@ class Exchange:
         """`keeps_results`: keeps large arrays as blobs even if they must be sent later, as an actor does."""
         self.blobs = Blobs()
         self.unanswered = 0
-        """Calls that gave blobs up and got no answer: the blobs they named may still go at any time."""
+        """Calls that released blobs and got no answer: the blobs they named may still be removed at any time."""
         self.lease_seconds = 60.0
         self._stub = stub
         self._address = address
@@ -78,7 +78,7 @@ class Exchange:
         self._fetching.pop(name, None)
 
     async def upload(self, references: Iterable[Reference]) -> None:
-        """Sends the blobs that this process has written, before anybody is told of them."""
+        """Sends the blobs that this process has written, before they are announced."""
         folder = self.blobs.folder
         if self.blobs.shared or folder is None:
             return
@@ -103,7 +103,7 @@ class Exchange:
                 )
 
     async def hold(self, names: Iterable[str], seconds: float) -> bool:
-        """Keeps blobs for longer, or gives them up; returns whether the scheduler answered. Best effort, since a lease
+        """Keeps blobs for longer, or releases them; returns whether the scheduler answered. Best effort, since a lease
         ends by itself."""
         try:
             await self._stub.HoldBlobs(HoldBlobsRequest(names=names, seconds=int(seconds)), timeout=self._seconds)
@@ -113,7 +113,7 @@ class Exchange:
         return True
 
     def give_up(self, names: Iterable[str]) -> None:
-        """Gives up blobs that were read, together with others given up during the last call. Until the scheduler
+        """Releases blobs that were read, together with others released during the last call. Until the scheduler
         answers, nothing is kept under these names."""
         if self._closed:
             return
@@ -129,7 +129,7 @@ class Exchange:
             await asyncio.wait([self._sending])
 
     async def close(self, names: Iterable[str]) -> None:
-        """Gives up the last blobs; later calls of `give_up` do nothing."""
+        """Releases the last blobs; later calls of `give_up` do nothing."""
         self._closed = True
         if self._sending is not None:
             await asyncio.wait([self._sending])
@@ -192,13 +192,13 @@ def _cache_folder(address: str) -> Path:
     folder = place_for_blobs() / f"parlmesh-{os.getuid()}-cache-{sha256(address.encode()).hexdigest()[:16]}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
-        raise FleetError(f"{folder} belongs to somebody else", reason="BLOB_FOLDER")
+        raise FleetError(f"{folder} belongs to another user", reason="BLOB_FOLDER")
     return folder
 
 
 def _make_room(folder: Path, most_bytes: int) -> None:
-    """Removes the least recently used files; a process that has one mapped keeps it. Files that others are writing
-    stay; files that a killed process was writing go."""
+    """Removes the least recently used files; a process that has one mapped keeps it. Files that other processes are
+    writing are kept; unfinished files of killed processes are removed."""
     files, held, oldest = [], 0, time.time() - _WRITING_SECONDS
     for entry in os.scandir(folder):
         with suppress(FileNotFoundError):  # other processes make room, too

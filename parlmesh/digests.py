@@ -1,7 +1,7 @@
 """Digests that identify updates and detect bytes that changed in transit or on disk.
 
-XXH3-128 takes a tenth of SHA-256's time. It does not resist forgery and need not where the sender is the one who says
-what the bytes should be: a learner's policy, or a node's own update.
+XXH3-128 takes a tenth of SHA-256's time. It does not resist forgery, and need not where the sender itself decides the
+bytes: a learner's policy, or a node's own update.
 """
 
 import hashlib

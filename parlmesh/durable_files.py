@@ -30,7 +30,7 @@ def write_synced(path: Path, data: bytes, *, mode: int = 0o666) -> None:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Writes everything, continuing after short writes; raises OSError when the disk takes no more."""
+    """Writes everything, continuing after short writes; raises OSError when the disk is full."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 
 class FleetError(Exception):
-    """An error with a sentence for people and a stable reason for programs.
+    """An error with a readable sentence and a stable reason for programs.
 
     `metadata` holds the values the sentence mentions, by name; it travels in google.rpc.ErrorInfo.
     """

@@ -9,7 +9,7 @@ from parlmesh.types import Array
 
 
 class RunsIn(StrEnum):
-    """Where a handler's `run` is called."""
+    """The place where a handler's `run` is called."""
 
     INLINE = "inline"
     """On the event loop, immediately: a plain function that returns within microseconds. Takes no slot."""
@@ -23,7 +23,7 @@ class RunsIn(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a handler returns: a JSON object and named arrays."""
+    """A handler's answer: a JSON object and named arrays."""
 
     parameters: Mapping[str, Any] = field(default_factory=dict)
     tensors: Mapping[str, Array] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Tail:
 
 
 class Cancelled(Exception):
-    """Raised by `context.check()` when nobody waits for the result anymore."""
+    """Raised by `context.check()` when the result is no longer waited for."""
 
 
 class HandlerError(Exception):
@@ -103,7 +103,7 @@ class Resettable(Protocol):
     """A handler that keeps something between tasks."""
 
     def reset(self) -> None:
-        """Drops it; called on the event loop once no attempt of the handler is wanted anymore."""
+        """Drops it; called on the event loop once no attempt of the handler is wanted any longer."""
         ...
 
 

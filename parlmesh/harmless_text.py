@@ -2,8 +2,8 @@
 
 import re
 
-# What str.isprintable() refuses: control characters (C0, C1), formatting such as bidi overrides and zero-width ones,
-# line and paragraph separators, lone surrogates, private use and unassigned code points.
+# The characters that str.isprintable() refuses: control characters (C0, C1), formatting such as bidi overrides and
+# zero-width ones, line and paragraph separators, lone surrogates, private use and unassigned code points.
 _SUSPECT = re.compile(r"[^\x20-\x7e]")
 
 

@@ -4,7 +4,7 @@ import contextlib
 import ctypes
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-# Free memory at the end of the heap that the process keeps, and the smallest block that gets a mapping of its own.
+# Free memory at the end of the heap that the process keeps, and the smallest block that gets its own mapping.
 _KEPT_BYTES = 64 << 20
 _MAPPED_BYTES = 8 << 20
 

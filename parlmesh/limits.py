@@ -33,7 +33,7 @@ class Limit(NamedTuple):
     cut: bool = False
 
     def check(self, amount: float, owner: str = "") -> None:
-        """Checks a number or a count. `owner` says in the error message what it belongs to."""
+        """Checks a number or a count. `owner` names its owner in the error message."""
         # Written this way so that NaN is refused too.
         if not self.least <= amount <= self.most:
             raise self._refusal(amount, self.field, owner)

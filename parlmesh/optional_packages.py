@@ -51,7 +51,7 @@ def require(program: str, extra: str, *modules: str) -> None:
 
 
 def missing_extra(error: BaseException) -> str:
-    """What to install when the error is a missing package of an extra; else empty."""
+    """The package to install if the error is a missing package of an extra; otherwise empty."""
     module = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     extra = _EXTRAS.get(module)
     return f"{module} is not installed: pip install 'parlmesh[{extra}]'" if extra else ""

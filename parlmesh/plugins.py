@@ -29,16 +29,16 @@ Algorithm: TypeAlias = Callable[[PolicySpec, EnvironmentSpec, Mapping[str, Any],
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """What a plug-in adds, by name."""
+    """The parts that a plug-in adds, by name."""
 
     environments: Mapping[str, Any] = field(default_factory=dict)
     """A gymnasium environment class, or the arguments of `gymnasium.register`, by id."""
     handlers: Mapping[str, Any] = field(default_factory=dict)
     """A handler or its class, by kind."""
     algorithms: Mapping[str, Algorithm] = field(default_factory=dict)
-    """By the name in `training.algorithm`."""
+    """Algorithms by their name in `training.algorithm`."""
     networks: Mapping[str, NetworkFactory] = field(default_factory=dict)
-    """By the name in `training.network`."""
+    """Networks by their name in `training.network`."""
 
 
 def load_plugins(sources: Sequence[str]) -> Plugin:

@@ -1,4 +1,4 @@
-"""What Python's sqlite3 raises when a database cannot be used."""
+"""The errors that Python's sqlite3 raises when a database cannot be used."""
 
 import sqlite3
 

@@ -11,17 +11,17 @@ from typing import Any
 from parlmesh.blobs.free_space import is_shared_memory, place_for_blobs
 
 KEY = "parlmesh-upload-files"
-"""In the initial metadata of an upload stream: what the names of its files begin with."""
+"""Key in the initial metadata of an upload stream; its value is the prefix of the file names."""
 UNREADABLE = "UPLOAD_FILE"
 """The learner's reason when it cannot read a file: the actor sends the trajectory then."""
 LEAST_BYTES, MOST_BYTES = 64 << 10, 4 << 20
-"""Smaller requests cost no more when they are sent; larger ones would take much memory, as files are kept."""
+"""Smaller requests are as cheap to send; larger ones would take much memory, because files are kept."""
 _FOLDER = re.compile(r"parlmesh-\d+-u[0-9a-f]{16}")
 _STREAM = re.compile(r"[0-9a-f]{32}")
 
 
 def folder_of(run_dir: Path) -> Path | None:
-    """The folder of a learner, always the same, so that a restart finds what a killed one left; None without shared
+    """The folder of a learner, always the same, so that a restart finds the files of a killed one; None without shared
     memory."""
     place = place_for_blobs()
     if not is_shared_memory(place):
@@ -30,7 +30,7 @@ def folder_of(run_dir: Path) -> Path | None:
 
 
 def is_private(folder: Path) -> bool:
-    """Whether this user alone may use the folder: in shared memory anybody could have made one of this name."""
+    """Whether only this user may use the folder: in shared memory any user could have made one of this name."""
     try:
         found = os.lstat(folder)
     except OSError:
@@ -39,9 +39,9 @@ def is_private(folder: Path) -> bool:
 
 
 def told_files(metadata: Iterable[Any] | None) -> str:
-    """What the names of this stream's files begin with; empty if the learner offers none, or not on this host.
+    """The prefix of this stream's file names; empty if the learner offers none, or not on this host.
 
-    The name is random, so the file of that name shows that both see the same folder.
+    The name is random, so a file of that name shows that both see the same folder.
     """
     told = next((value for key, value in metadata or () if key == KEY and isinstance(value, str)), "")
     path = Path(told)

@@ -1,1 +1,1 @@
-"""The scheduler: takes tasks, gives them to actors by priority, and keeps their outcomes."""
+"""The scheduler: accepts tasks, assigns them to actors by priority, and keeps their outcomes."""

@@ -137,7 +137,7 @@ class Scheduler:
             on_trust=lambda trusted: _tell(loop, self._set_healthy, trusted),
             on_deposed=lambda: _tell(loop, deposed.set),
         )
-        # Rebuilding may take long, and the server has callers to refuse meanwhile.
+        # Rebuilding may take long, and the server must refuse callers in the meantime.
         await asyncio.to_thread(self._begin, opened, deposed.set)
         term = self._term
         assert term is not None

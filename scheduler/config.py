@@ -45,7 +45,7 @@ class RetryConfig(Config):
 
 
 class NamespaceConfig(Config):
-    """What a caller that is confined to a namespace may ask for; others share the fleet."""
+    """Limits of a caller that is confined to a namespace; others share the fleet."""
 
     max_priority: Literal["background", "low", "normal", "high", "critical"] = "high"
     """Highest priority of its tasks."""
@@ -132,17 +132,17 @@ class BlobConfig(Config):
     largest_bytes: int = Field(default=4 * 1024**3, ge=1)
     """Largest blob that is accepted."""
     max_bytes: int = Field(default=8 * 1024**3, ge=1)
-    """Bytes of all blobs kept at once, and at most 80 % of their file system. Results that nobody has taken make room,
+    """Bytes of all blobs kept at once, and at most 80 % of their file system. Unread results are dropped to make room,
     oldest first; after that, a task that would exceed it is refused with a retry hint."""
     spare_bytes: int = Field(default=1024**3, ge=0)
-    """Bytes of removed blobs' files in /dev/shm that are kept for reuse, for `lease_seconds`; 0 = none.
-    They count towards no limit, and go as soon as blobs need the room."""
+    """Bytes of removed blobs' files in /dev/shm that are kept for reuse, for `lease_seconds`; 0 = none. They count
+    towards no limit, and are removed as soon as blobs need the room."""
     writer_share: float = Field(default=0.5, gt=0, le=1)
     """With security: share of `max_bytes` for the actors of one node, and for the clients of one namespace."""
     lease_seconds: float = Field(default=60.0, gt=0)
     """How long a blob is kept after its client stopped renewing it, if no unfinished task needs it."""
     retention_seconds: float = Field(default=600.0, gt=0)
-    """How long arrays of a result that nobody takes are kept, and files that no task ever named."""
+    """How long arrays of an unread result are kept, and files that no task ever named."""
 
 
 class StoreConfig(Config):
@@ -173,11 +173,11 @@ class StoreConfig(Config):
     compact_records: int = Field(default=200_000, ge=1)
     """New records after which the journal is compacted; never fewer than twice the tasks it holds."""
     compact_bytes: int = Field(default=128 * 1024**2, ge=1)
-    """The same in bytes, because a few large records fill a disk too."""
+    """Bytes of such records, because a few large ones fill a disk too."""
 
     @property
     def where(self) -> str:
-        """For people: the file, or the database."""
+        """The file or the database, for messages."""
         return self.url if self.kind == "postgresql" else str(self.path)
 
     @model_validator(mode="before")
@@ -214,9 +214,9 @@ class SchedulerConfig(Config):
     queue: QueueConfig = QueueConfig()
     retries: RetryConfig = RetryConfig()
     namespace: NamespaceConfig = NamespaceConfig()
-    """For every namespace that is not in `namespaces`."""
+    """Limits of every namespace that is not in `namespaces`."""
     namespaces: dict[str, NamespaceConfig] = Field(default={})
-    """The same for single namespaces, by name."""
+    """Limits of single namespaces, by name."""
     leases: LeaseConfig = LeaseConfig()
     strikes: StrikeConfig = StrikeConfig()
     dispatch: DispatchConfig = DispatchConfig()
@@ -248,7 +248,7 @@ class SchedulerConfig(Config):
         given = [name for name in ("token", "token_file") if getattr(self.security, name) is not None]
         if given:
             raise ValueError(
-                f"security.{given[0]} is for callers, and a scheduler calls nobody: "
+                f"security.{given[0]} is for callers, and a scheduler makes no calls: "
                 "name the file with its callers' tokens in security.tokens"
             )
         return self

@@ -1,7 +1,7 @@
 """Nothing may fail between a decision and its record; if something does, the core is not used again.
 
 Refusals (FleetError) come before the core changes and cost nothing. Any other error, MemoryError included, may have
-left the core ahead of its journal. Undoing half a decision is guesswork, so nobody is told of it, nothing more is
+left the core ahead of its journal. Undoing half a decision is guesswork, so it is not announced, nothing more is
 decided, and the process ends. A restart goes on from the journal, which has everything that anybody was told.
 """
 
@@ -29,7 +29,7 @@ class Decisions:
     __slots__ = ("_core", "_durable", "_on_failure", "failure")
 
     def __init__(self, core: Core, *, durable: bool, on_failure: Callable[[], None]) -> None:
-        """`durable`: whether there is a journal. Without one a restart would lose everything, so the core goes on."""
+        """`durable`: whether there is a journal. Without one a restart would lose everything, so the core continues."""
         self._core = core
         self._durable = durable
         self._on_failure = on_failure
@@ -64,5 +64,5 @@ class Decisions:
         if self.failure is not None:
             raise DecisionFailed(
                 f"{type(self.failure).__name__}: {self.failure}; the last decision may not be in the journal: "
-                "nobody was told of it, and a restart goes on from the journal"
+                "it was not announced, and a restart continues from the journal"
             ) from self.failure

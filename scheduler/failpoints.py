@@ -48,7 +48,7 @@ NAMES = frozenset((*RECORDING, *COMPACTION))
 
 
 class InjectedDefect(Exception):
-    """What an undiscovered defect would raise."""
+    """An error such as an undiscovered defect would raise."""
 
 
 # Checked before every `hit`.
@@ -58,7 +58,7 @@ _actions: dict[tuple[str, int], str] = {}
 
 
 def arm(text: str) -> None:
-    """Replaces what was armed before; ValueError for a name or an action that does not exist."""
+    """Replaces earlier settings; ValueError for a name or an action that does not exist."""
     global armed
     found: dict[tuple[str, int], str] = {}
     for part in filter(None, text.split(";")):

@@ -16,7 +16,7 @@ FINAL = tuple(state for state in TaskState if state not in UNFINISHED)
 
 
 class Exporter:
-    """Remembers what it last told each counter, because counters only take increments."""
+    """Remembers the last value of each counter, because counters only take increments."""
 
     def __init__(self, core: Core) -> None:
         self._core = core

@@ -20,7 +20,7 @@ log = get_logger("parlmesh.scheduler")
 
 
 class Term:
-    """From the store's opening to the end of the process, or until another scheduler leads."""
+    """Lasts from the opening of the store to the end of the process, or until another scheduler leads."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Term:
                 unreadable = core.recover(opened.batches, started, opened.warm)
                 unreadable.tell(config.store.where)
                 if unreadable.count:
-                    # A new identity makes clients send again what the journal may have lost.
+                    # A new identity makes clients resend tasks that the journal may have lost.
                     store.renew_identity()
         log.info(
             "recovered",
@@ -81,7 +81,7 @@ class Term:
             self._committer.abandon(error)
 
     async def end(self, seconds: float) -> None:
-        """Commits every decision, as far as there is time."""
+        """Commits as many decisions as time allows."""
         if self._committer is not None and not await self._committer.close(seconds) and not self._abandoned:
             log.error("stopped_before_commit", batches=self._committer.behind)
         self._blobs.close(forget=not self._durable)

@@ -36,7 +36,7 @@ REFUSED.labels("queue_full")
 LEADER = Gauge("parlmesh_scheduler_leader", "1 while this scheduler leads, 0 while it stands by.")
 DEPOSITIONS = Counter("parlmesh_scheduler_depositions_total", "Times that another scheduler took over from this one.")
 EVENT_LOOP_LAG = Gauge(
-    "parlmesh_scheduler_event_loop_lag_seconds", "How late the last tick came; every stream waits that long."
+    "parlmesh_scheduler_event_loop_lag_seconds", "Delay of the last tick; every stream waits that long."
 )
 COMMIT_SECONDS = Histogram(
     "parlmesh_scheduler_commit_seconds",
@@ -78,7 +78,7 @@ class CountedElsewhere(Collector):
         self._series: dict[tuple[str, ...], tuple[Sequence[int], float]] = {}
 
     def set(self, series: Mapping[tuple[str, ...], tuple[Sequence[int], float]]) -> None:
-        """Counts are copied: the core goes on counting while a page is written."""
+        """Counts are copied, because the core keeps counting while a page is written."""
         self._series = {labels: (tuple(counts), total) for labels, (counts, total) in series.items()}
 
     def collect(self) -> Iterator[HistogramMetricFamily]:

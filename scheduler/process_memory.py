@@ -17,7 +17,8 @@ _STATM = Path("/proc/self/statm")
 
 
 def relax_garbage_collection() -> None:
-    """Leaves old objects alone: a million queued tasks form no cycles, and a search stops every stream for a second.
+    """Excludes old objects from the search for cycles: a million queued tasks form no cycles, and a search stops every
+    stream for a second.
 
     Young objects are still searched, a few at a time, because every stream waits meanwhile.
     """
@@ -25,8 +26,8 @@ def relax_garbage_collection() -> None:
 
 
 def keep_memory_together() -> None:
-    """Uses one arena. Otherwise each gRPC thread keeps freed memory of its own, and strangers' large messages cost a
-    quarter more.
+    """Uses one arena. Otherwise each gRPC thread keeps freed memory of its own, and large messages cost a quarter more
+    memory.
 
     Only glibc has arenas.
     """
@@ -48,7 +49,7 @@ class Surplus:
         if resident < self._least + max(_WORTH_BYTES, self._least // 2):
             return False
         self._trim()
-        # What is left is in use; the next look asks for growth beyond it.
+        # The remaining memory is in use; the next check compares with it.
         self._least = self._resident()
         return True
 
@@ -76,7 +77,7 @@ def _trim() -> None:
 
 @contextmanager
 def garbage_collection_paused() -> Iterator[None]:
-    """For building many objects at once, none of which becomes garbage."""
+    """Pauses the collector while many objects are built, none of which become garbage."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""The life of a scheduler process: build, serve, drain."""
+"""A scheduler process from start to end: build, serve, drain."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ async def serve(config: SchedulerConfig, stop: asyncio.Event) -> None:
     page = serve_metrics(config.metrics, pages)
     try:
         await scheduler.start()
-        # What exists now stays: the modules and the rebuilt tasks.
+        # The objects that exist now are kept: the modules and the rebuilt tasks.
         gc.freeze()
         server = scheduler.server
         event = "serving" if scheduler.leads else "listening"
@@ -53,7 +53,7 @@ async def serve(config: SchedulerConfig, stop: asyncio.Event) -> None:
 
 
 async def _built(config: SchedulerConfig, stop: asyncio.Event) -> Scheduler | None:
-    """Waits while the store's disk is full, as a running scheduler does; None when told to stop meanwhile."""
+    """Waits while the store's disk is full, as a running scheduler does; None if told to stop in the meantime."""
     told = False
     while not stop.is_set():
         try:

@@ -35,7 +35,7 @@ from .wire.task_watches import Watch, Watchers
 
 log = get_logger("parlmesh.scheduler")
 
-# What every reference to a blob holds.
+# Every reference to a blob contains this.
 _BLOB = MARK.encode()
 
 
@@ -55,13 +55,13 @@ class Shell:
         on_failure: Callable[[], None] = lambda: None,
         trusted: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`trusted` tells whether no other scheduler can lead the same store."""
+        """`trusted()` is whether no other scheduler can lead the same store."""
         self.core = core
         self._trusted = trusted
         self._config = config
         self.now = clock
         self._wall_clock = wall_clock
-        # None = nothing is stored, so nobody waits.
+        # None = nothing is stored, so no caller waits.
         self._committer = committer
         self._memory_id = memory_id
         self.blobs = blobs
@@ -92,12 +92,12 @@ class Shell:
 
     @healthy.setter
     def healthy(self, healthy: bool) -> None:
-        # First attempts may begin while their lease is being written, but not while the store cannot be written.
+        # First attempts may start while their lease is being written, but not while the store cannot be written.
         self.core.life.first_leases_wait = not healthy
 
     @property
     def failure(self) -> BaseException | None:
-        """Why the core may no longer be trusted; after that it decides nothing."""
+        """The reason why the core can no longer be trusted; it then decides nothing more."""
         return self._decision.failure
 
     def fail(self, error: BaseException) -> None:
@@ -115,7 +115,7 @@ class Shell:
         return task_ids
 
     def accept(self, tasks: Sequence[Task], owner: str = "", writer: str = "") -> list[str]:
-        """Returns the ids, which nobody may be told before `after_commit`. The tasks count against the allowance of
+        """Returns the ids, which must not be announced before `after_commit`. The tasks count against the allowance of
         `owner` and may refer only to blobs of `writer`, if given."""
         self._refuse_when_stopping()
         if not self.healthy:
@@ -283,7 +283,7 @@ class Shell:
         watch = Watch({task.task_id for task in tasks}, "" if tasks else submitter)
         self._watchers.add(watch, [task.task_id for task in tasks if not task.final])
         try:
-            # Their ends may be decided but not yet durable.
+            # Their outcomes may be decided but not yet durable.
             early = [task.task_id for task in tasks if task.final]
             self.after_commit(partial(watch.give_early, early, self.core.life.tasks.get))
             yield watch
@@ -374,7 +374,7 @@ class Shell:
             self._committer.after_commit(release)
 
     async def committed(self) -> None:
-        """Waits until everything decided so far is durable; nobody is told what a crash could undo."""
+        """Waits until everything decided so far is durable: a decision that a crash could undo is never announced."""
         self._decision.check()
         if self._committer is not None:
             await self._committer.committed()

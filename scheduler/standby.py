@@ -1,4 +1,4 @@
-"""What a scheduler does while another leads: it follows the journal and waits for its turn."""
+"""A scheduler while another leads: it follows the journal and waits for its turn."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ _SHORTEST_SECONDS = 0.005
 
 
 class Standby:
-    """Looks at the lease again and again, in another thread so that the server can go on refusing callers."""
+    """Checks the lease repeatedly, in another thread so that the server can keep refusing callers."""
 
     def __init__(self, store: SharedStore, seat: Seat) -> None:
         self._store = store
@@ -35,7 +35,7 @@ class Standby:
                 failing = False
             except (OSError, DamagedJournal) as error:
                 opened = None
-                # An error only once: a database that stays away must not fill the log.
+                # Each error is logged once: a database that stays unreachable must not fill the log.
                 (log.debug if failing else log.error)("cannot_stand_by", error=str(error))
                 failing = True
             if opened is not None:
@@ -50,6 +50,6 @@ class Standby:
         return None
 
     def _pause(self) -> float:
-        """Ends with the lease at the latest, because nobody leads until a standby looks."""
+        """Ends with the lease at the latest, because no scheduler leads until a standby checks."""
         remaining = self._store.lapses_at - time.monotonic()
         return min(max(remaining, _SHORTEST_SECONDS), self._pause_seconds)

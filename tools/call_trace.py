@@ -14,9 +14,9 @@ from google.protobuf.message import Message
 ROOT = Path(__file__).resolve().parents[1]
 _OWN_TOPS = ("parlmesh", "scheduler", "actor", "learner")
 _SERVICES = {"parlmesh/client/": "client", "scheduler/": "scheduler", "actor/": "actor"}
-# Where the actor's messages arrive: from here on a task is on its way back.
+# The actor's messages arrive here: from this point a task returns.
 _RETURN = "scheduler/wire/fleet_servicer.py"
-# What happens to a task because time passes is not part of its walk.
+# Changes to a task because time passes are not part of its walk.
 _TIME = "Core.tick"
 # Constructors of records are left out.
 _CONSTRUCTORS = ("__init__", "of")
@@ -25,7 +25,7 @@ _LARGEST_RECORD = 40
 
 
 class Trail(Protocol):
-    """What is followed."""
+    """The object that is followed."""
 
     elsewhere: str
     """A folder that is part of another walk."""
@@ -49,7 +49,7 @@ class Trace:
 
     @contextmanager
     def on(self) -> Iterator[None]:
-        """Starts recording afresh."""
+        """Starts a new recording."""
         self.calls, self.stays, self._on = [], {}, True
         try:
             yield
@@ -92,7 +92,7 @@ class TaskTrail:
         self._returns = False
 
     def stay(self, frame: FrameType, event: str, answer: object) -> str:
-        """The service, and whether the task is on its way back."""
+        """The service, and whether the task is returning."""
         if not holds(arguments(frame) if event == "call" else answer, self._marks):
             return ""
         chain = [(file, each.f_code.co_qualname) for each, file in stack(frame)]
@@ -140,7 +140,7 @@ def own_file(frame: FrameType) -> str:
 
 
 def arguments(frame: FrameType) -> list[object]:
-    """What a call was given."""
+    """The arguments of a call."""
     code = frame.f_code
     named = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     return [frame.f_locals[name] for name in named if name not in ("self", "cls") and name in frame.f_locals]

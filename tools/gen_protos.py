@@ -1,4 +1,4 @@
-"""Writes parlmesh/v1 from protos/; with --check, fails when what is checked in is stale."""
+"""Writes parlmesh/v1 from protos/; with --check, fails when the files in the repository are stale."""
 
 import argparse
 import filecmp

@@ -1,4 +1,4 @@
-"""Writes requirements.lock: what a node installs, each file with its SHA-256. Needs the package index.
+"""Writes requirements.lock: the files that a node installs, each with its SHA-256. Needs the package index.
 
 pip resolves within constraints.txt and reports which files it would take, so the hashes are those for this system and
 this version of Python; the file's first line names both. torch, and what needs it, is left to a learner's operator.
@@ -18,7 +18,7 @@ FILE = ROOT / "requirements.lock"
 
 
 def resolved() -> list[dict[str, Any]]:
-    """What pip would install, from its report."""
+    """The files that pip would install, from its report."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed"]

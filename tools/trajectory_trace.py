@@ -16,7 +16,7 @@ _NAMED = "Dispatcher.submit"
 _COLLECTED = "Collector.collect"
 _PACKED = "policy_blob"
 _SENT = "EncodedPolicy.__iter__"
-# In every request for a rollout.
+# Contained in every request for a rollout.
 _REQUEST = "min_policy_version"
 # Enough bytes to be found nowhere else.
 _SAMPLE_BYTES = 64
@@ -24,10 +24,10 @@ _SERVICES = {
     "actor/handlers/": "actor",
     "actor/learner/": "actor",
     "learner/": "learner",
-    # In its own thread.
+    # Runs in its own thread.
     "parlmesh/training/": "learner",
 }
-# The rollout is a task with a walk of its own: to its handler, and back with its outcome.
+# The rollout is a task with its own walk: to its handler, and back with its outcome.
 _OUTCOME = "Dispatcher._settle"
 _PLAIN = (str, bytes, memoryview, dict, tuple, set)
 _ASKING, _COLLECTING, _TRAINING = "learner, asking", "actor", "learner, training"

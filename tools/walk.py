@@ -1,9 +1,9 @@
 """Follows a task or a trajectory through real services; the walks are in docs/architecture.md.
 
-python tools/walk.py task               says which functions of the page were not called, and through which files the
-                                        task itself went, stay by stay: its hops, as the page counts them
-python tools/walk.py trajectory         the same of a trajectory, from the request for it to the policy that it made
-python tools/walk.py trajectory --all   also prints every function that was called, in the order of first calls
+python tools/walk.py task says which functions of the page were not called, and through which files the task itself
+passed, stay by stay: its hops, as the page counts them python tools/walk.py trajectory the same of a trajectory, from
+the request for it to the policy that it made python tools/walk.py trajectory --all also prints every function that was
+called, in the order of first calls
 
 A file counts once in each stay when one of its functions is given what is followed, or answers with it; the one that
 calls that function had it before, and counts too. Codecs and checks are in, constructors of records left out.

@@ -1,1 +1,1 @@
-"""A process's part in federations: models in, updates out, and what each of its nodes keeps between rounds."""
+"""A process's part in federations: models in, updates out, and the state of each of its nodes between rounds."""

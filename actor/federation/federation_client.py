@@ -30,7 +30,7 @@ _WATCH = "/parlmesh.v1.FederationService/WatchFederatedModel"
 
 
 class FederationLink:
-    """One for all nodes of a process: a version is fetched once, however many of them train on it.
+    """Serves all nodes of a process: a version is fetched once, however many of them train on it.
 
     A context manager that owns the streams. `hosts` are the names that this process's tasks are pinned to.
     """
@@ -73,7 +73,7 @@ class FederationLink:
         return self._wait(self.fetch(federation_id, version), context)
 
     async def fetch(self, federation_id: str, version: int) -> ModelFile:
-        """Joins a fetch that is under way."""
+        """Joins a fetch in progress."""
         key = (federation_id, version)
         held = self._models.get(key)
         if held is None:

@@ -1,4 +1,4 @@
-"""The federation nodes that an actor represents, usually one: their learning tasks, and what each keeps of rounds."""
+"""The federation nodes that an actor represents, usually one: their learning tasks, and their state between rounds."""
 
 import json
 import threading
@@ -46,7 +46,7 @@ _FEDERATIONS_KEPT = 4
 
 @dataclass(slots=True)
 class Kept:
-    """What a node keeps of a federation from round to round."""
+    """A node's state in a federation from round to round."""
 
     local: Mapping[str, Array] = field(default_factory=dict)
     feedback: ErrorFeedback | None = None
@@ -55,14 +55,14 @@ class Kept:
     data: bytes = b""
     samples: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
-    # For the secure round with `masking_nonce`.
+    # The keys for the secure round with `masking_nonce`.
     masking: "Masking | None" = None
     masking_nonce: str = ""
     # Two attempts of one step must not both make keys or both apply masks.
     turn: threading.Lock = field(default_factory=threading.Lock)
 
     def masking_of(self, nonce: str) -> "Masking":
-        """FailedPrecondition when no keys were made for that round, or another has begun since."""
+        """FailedPrecondition if no keys were made for that round, or another round has started since."""
         if self.masking is None or self.masking_nonce != nonce:
             raise FailedPrecondition("this node has no keys for that round", reason="SECURE_SUM")
         return self.masking
@@ -88,7 +88,7 @@ class Participants:
                 raise InvalidInput(f"node {node!r} is not one of the {len(self._nodes)} that this actor represents")
 
     def kept(self, federation_id: str, node_id: str) -> Kept:
-        """What one federation left on one node; the oldest federation is forgotten when there are too many."""
+        """The state of one federation on one node; the oldest federation is forgotten when there are too many."""
         with self._lock:
             nodes = self._kept.setdefault(federation_id, {})
             self._kept.move_to_end(federation_id)

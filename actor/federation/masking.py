@@ -50,7 +50,7 @@ class Masking:
         self._peers: dict[str, PublicKeys] = {}
         self._own_share = b""
         self._sent: SealedShares | None = None
-        # By the node that gave them: a share of its seed and one of its mask key.
+        # By the node they are from: a share of its seed and one of its mask key.
         self._shares: dict[str, tuple[bytes, bytes]] = {}
         self._survivors: frozenset[str] = frozenset()
         self.masked: Array | None = None
@@ -89,7 +89,7 @@ class Masking:
         return self._sent
 
     def accept(self, sealed: Mapping[str, bytes]) -> None:
-        """Takes the peers' shares for this node; a peer that gave none is not in the sum."""
+        """Takes the peers' shares for this node; a peer without a share is not in the sum."""
         if self._sent is None:
             raise _refusal("shares came before the list of nodes")
         givers = {*sealed, self._node_id}
@@ -129,7 +129,7 @@ class Masking:
         return words
 
     def reveal(self, survivors: Collection[str]) -> Revealed:
-        """What the learner needs to unmask the sum of these nodes' updates, and no other."""
+        """The shares that the learner needs to unmask the sum of these nodes' updates, and no other."""
         if self.masked is None:
             raise _refusal("no update was masked here")
         named = frozenset(survivors)

@@ -1,4 +1,5 @@
-"""Federated models on their way to this process's nodes. Chunks go straight to their final place, hashed on the way."""
+"""Downloads federated models for this process's nodes. Chunks are written to their final place and hashed as they
+arrive."""
 
 import asyncio
 from collections.abc import AsyncIterable, Callable
@@ -60,7 +61,7 @@ log = get_logger("parlmesh.actor")
 
 
 class ModelWatch:
-    """One stream, until it ends. `arrived` is called with every version that is complete."""
+    """One stream, until it ends. `arrived` is called with every complete version."""
 
     def __init__(
         self, call: Any, have_version: int, limit: int, arrived: Callable[[str, int, ModelFile], None]
@@ -120,8 +121,8 @@ class ModelWatch:
 async def arriving_models(messages: AsyncIterable[bytes], limit: int) -> "AsyncIterable[ArrivingModel]":
     """Yields each model of encoded GetFederatedModelResponses or WatchFederatedModelResponses once it is complete.
 
-    A model cut short by the end of the stream, or longer than its header says, is yielded as it is. FleetError when
-    one is larger than `limit`.
+    A model cut short by the end of the stream, or longer than its header says, is yielded too. FleetError when one is
+    larger than `limit`.
     """
     model: ArrivingModel | None = None
     async for message in messages:

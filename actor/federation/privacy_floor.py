@@ -1,4 +1,4 @@
-"""What a node requires of a federation before it sends an update, and its own record of the privacy it has spent."""
+"""A node's requirements for a federation before it sends an update, and its own record of the privacy it has spent."""
 
 import json
 import math
@@ -84,7 +84,7 @@ class PrivacyFloor:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-            # What was spent before is not known, so nothing more is spent.
+            # The privacy spent before is unknown, so no more is spent.
             text = f"{ledger} cannot be read; nothing is sent"
             raise FailedPrecondition(text, reason="PRIVACY_LEDGER") from error
 

@@ -1,4 +1,4 @@
-"""Updates of a process's nodes on their way to the coordinator: one stream that stays open, receipts in order."""
+"""Uploads the updates of a process's nodes to the coordinator: one stream that stays open, receipts in order."""
 
 import asyncio
 import random
@@ -21,7 +21,7 @@ _MOST_PARTS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What is sent after one node's training."""
+    """The message sent after one node's training."""
 
     header: pb.UpdateHeader
     data: bytes | memoryview
@@ -81,7 +81,7 @@ class UpdateStream:
 
 
 class _Session:
-    """One call, broken by the first thing that goes wrong."""
+    """One call, ended by the first error."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
@@ -112,7 +112,7 @@ class _Session:
                 except BaseException as error:
                     # A message that is cut short spoils all that follow. grpc also raises CancelledError when `end`
                     # cancelled the call under a writer; then the reason is known.
-                    self.end(Unavailable("an update was given up half-way"))
+                    self.end(Unavailable("an update was abandoned halfway"))
                     if being_cancelled() or not isinstance(error, asyncio.CancelledError):
                         raise
                 if self._error is not None:
@@ -166,7 +166,7 @@ def _cause(error: Exception) -> FleetError:
 
 
 def _messages(updates: Sequence[Update]) -> Iterator[tuple[bytes, int]]:
-    """Encoded messages, and how many updates begin in each: small updates share one, large ones take several."""
+    """Encoded messages, and how many updates start in each: small updates share one, large ones take several."""
     parts: list[bytes] = []
     size = 0
     for update in updates:

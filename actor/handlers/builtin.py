@@ -20,7 +20,7 @@ from .rollout import Rollout
 
 @dataclass(frozen=True, slots=True)
 class HandlerResources:
-    """What a handler may need from its actor."""
+    """The parts of its actor that a handler may need."""
 
     identity: ActorIdentity
     policies: PolicyLink

@@ -14,18 +14,18 @@ _LONGEST_SLEEP_SECONDS = 24 * 3600.0
 
 
 class Noop:
-    """Answers at once with an empty result."""
+    """Answers immediately with an empty result."""
 
     kind = "noop"
     runs_in = RunsIn.INLINE
 
     def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Result:
-        """Ignores what it is given."""
+        """Ignores its parameters."""
         return EMPTY
 
 
 class Echo:
-    """Answers with what it was given."""
+    """Answers with its parameters and arrays."""
 
     kind = "echo"
     runs_in = RunsIn.INLINE

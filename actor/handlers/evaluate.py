@@ -27,7 +27,7 @@ class PlayParameters(Parameters):
 
 
 class EvaluateParameters(PlayParameters):
-    """What to evaluate."""
+    """The parameters of an evaluation."""
 
     episodes: int = Field(default=20, ge=1, le=10_000)
     sampled: bool = False

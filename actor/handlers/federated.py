@@ -56,7 +56,7 @@ class Masks(Parameters):
     largest_value: float = Field(gt=0, lt=1e30)
     largest_weight: int = Field(ge=1, le=LARGEST_WEIGHT)
     clip_norm: float = Field(default=0.0, ge=0, lt=1e30)
-    # For the noise of the whole sum; every node adds a part of it.
+    # Standard deviation of the noise in the whole sum; every node adds a part of it.
     noise_multiplier: float = Field(default=0.0, ge=0, le=1_000)
     uncounted_nodes: int = Field(default=0, ge=0, lt=MOST_NODES)
 
@@ -75,7 +75,7 @@ class _Common(Parameters):
 
 
 class FitParameters(_Common):
-    """What to train on which nodes."""
+    """The parameters of training: the task and the nodes."""
 
     round: int = Field(ge=0, lt=1 << 53)
     base_version: int = Field(ge=1, lt=1 << 53)
@@ -94,7 +94,7 @@ class FitParameters(_Common):
 
 
 class EvaluateParameters(_Common):
-    """What to evaluate on which nodes."""
+    """The parameters of an evaluation: the task and the nodes."""
 
     version: int = Field(ge=1, lt=1 << 53)
     members: list[Member] = Field(min_length=1, max_length=_MOST_MEMBERS)

@@ -16,7 +16,7 @@ class Parameters(BaseModel):
 
     @classmethod
     def of(cls, kind: str, parameters: Mapping[str, Any]) -> Self:
-        """The checked parameters; the error names the first wrong one with its value and what is allowed."""
+        """The checked parameters; the error names the first wrong one with its value and the allowed ones."""
         try:
             return cls.model_validate(dict(parameters))
         except ValidationError as error:

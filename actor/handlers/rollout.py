@@ -38,7 +38,7 @@ class OpponentParameters(Parameters):
 
 
 class RolloutParameters(Parameters):
-    """What to collect."""
+    """The parameters of a rollout."""
 
     run_id: str = Field(min_length=1, max_length=200)
     environment: dict[str, Any]
@@ -202,7 +202,7 @@ class Rollout:
             _close(entry.collector)
 
     def _seed(self, run_seed: int, slot: int) -> np.random.SeedSequence:
-        """A new seed each time, so that environments recreated within one life of the actor never repeat games."""
+        """A new seed each time, so that environments recreated within one incarnation never repeat games."""
         with self._lock:
             made = self._made[run_seed, slot]
             self._made[run_seed, slot] += 1

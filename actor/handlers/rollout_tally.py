@@ -1,4 +1,4 @@
-"""What the result of a rollout counts, and which of the learner's refusals fail the task."""
+"""The counts in the result of a rollout, and which of the learner's refusals fail the task."""
 
 import asyncio
 from collections import Counter, deque
@@ -15,7 +15,7 @@ from ..learner.unconfirmed_uploads import Upload
 
 @dataclass(slots=True)
 class Tally:
-    """What one task has collected so far."""
+    """The counts of one task so far."""
 
     steps: int = 0
     episodes: int = 0
@@ -31,7 +31,7 @@ class Tally:
         if error is None:
             self.accepted += 1
         elif isinstance(error, FailedPrecondition):
-            # Late or unwanted experience is no fault of the task: the submitter sees how much was refused, and why.
+            # Late or unwanted experience is not the task's fault: the submitter sees how much was refused, and why.
             self.refused[error.reason] += 1
         else:
             retryable = not isinstance(error, InvalidInput)
@@ -55,6 +55,6 @@ class Tally:
     async def settled(self, uploads: deque[Upload]) -> Result:
         """The task's result, once every receipt is in."""
         while uploads:
-            # The upload goes on even if nobody waits for its receipt any more.
+            # The upload continues even if its receipt is no longer waited for.
             self.add(await asyncio.shield(asyncio.wrap_future(uploads.popleft())))
         return self.result()

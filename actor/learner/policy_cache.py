@@ -48,7 +48,7 @@ class HeldPolicy:
     size_bytes: int = 0
 
     def serves(self, min_version: int, run_uid: str) -> bool:
-        """Whether it is new enough, and not known to be of another run than `run_uid`."""
+        """Whether it is new enough, and not known to belong to another run than `run_uid`."""
         return self.version >= min_version and not _differ(run_uid, self.run_uid)
 
 
@@ -70,7 +70,7 @@ class _Run:
     newest: HeldPolicy | None = None
     held: "OrderedDict[int, HeldPolicy]" = field(default_factory=OrderedDict)
     asked: "OrderedDict[int, HeldPolicy]" = field(default_factory=OrderedDict)
-    """Versions that were asked for by number, such as opponents; the last one asked for is at the end."""
+    """Versions that were requested by number, such as opponents; the last one requested is at the end."""
     waiting: "list[_Waiter]" = field(default_factory=list)
     follower: "asyncio.Task[None] | None" = None
     last_used: float = 0.0
@@ -213,7 +213,7 @@ class PolicyCache:
                 return
             pause = backoff.next()
             self._metrics.reconnects.labels("learner").inc()
-            # Logged once, so that a learner that stays away does not fill the log.
+            # Logged once, so that a learner that stays unreachable does not fill the log.
             (log.debug if away else log.warning)(
                 "policy_watch_broken",
                 run_id=run.run_id,
@@ -295,7 +295,7 @@ class PolicyCache:
         return first and header.version <= newest.version and not same
 
     def _begin_anew(self, run: _Run, header: PolicyHeader) -> None:
-        """Forgets the held policies of a run that is gone."""
+        """Forgets the held policies of a run that no longer exists."""
         have = run.newest
         assert have is not None
         log.warning(
@@ -321,14 +321,14 @@ class PolicyCache:
         log.error("policy_refused", run_id=run.run_id, version=version, have_version=have)
 
     async def _relayed(self, header: PolicyHeader, base: Base | None) -> FetchedPolicy | None:
-        """A version from the relay; None when there is no relay, or the learner must be asked."""
+        """A version from the relay; None if there is no relay, or if the learner must be asked."""
         fetched = None if self._relay is None else await self._relay.fetch(header, self._encoding, base)
         if fetched is not None:
             self._account(fetched)
         return fetched
 
     async def _relayed_version(self, request: GetPolicyRequest, seconds: float) -> FetchedPolicy | None:
-        """The same for a version that is asked for by number: only the learner can name its digest."""
+        """A version that is requested by number, from the relay: only the learner can name its digest."""
         if self._relay is None or not self._relay.answers:
             return None
         try:
@@ -380,11 +380,11 @@ class PolicyCache:
     def _keep(self, run: _Run, policy: HeldPolicy) -> None:
         run.held[policy.version] = policy
         while len(run.held) > _VERSIONS_KEPT:
-            # The oldest goes first, so the newest is always kept.
+            # The oldest is removed first, so the newest is always kept.
             del run.held[min(run.held)]
 
     def _keep_asked(self, run: _Run, policy: HeldPolicy) -> None:
-        """Keeps a version that was asked for until later ones need the room; the last one stays, whatever its size."""
+        """Keeps a requested version until later ones need the room; the last one is kept, whatever its size."""
         run.asked[policy.version] = policy
         while (
             len(run.asked) > 1 and sum(each.size_bytes for each in run.asked.values()) > self._limits.held_policy_bytes

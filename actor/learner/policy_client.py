@@ -14,7 +14,7 @@ _POLL_SECONDS = 0.1
 
 
 class PolicyLink:
-    """For the slots of one actor. Made on the event loop, used in threads."""
+    """Gives the slots of one actor their policies. Made on the event loop, used in threads."""
 
     def __init__(self, policies: PolicyCache, *, policy_seconds: float) -> None:
         self._policies = policies
@@ -43,7 +43,8 @@ class PolicyLink:
 
 
 def wait_for_end(future: "concurrent.futures.Future[Any]", context: Context) -> None:
-    """Waits until the future has ended, even with an error; raises Cancelled if the attempt is cancelled meanwhile.
+    """Waits until the future has ended, even with an error; raises Cancelled if the attempt is cancelled in the
+    meantime.
 
     The future has its own deadline.
     """

@@ -1,6 +1,6 @@
-"""Trajectories on their way to the learner: one long stream, a few in flight, each answered by a receipt.
+"""Uploads trajectories to the learner: one long stream, a few in flight, each answered by a receipt.
 
-On the learner's host they are written to files in shared memory, and the stream only names these.
+On the learner's host they are written to files in shared memory, and the stream only names these files.
 """
 
 import asyncio
@@ -120,7 +120,7 @@ class Uploads:
         rng: random.Random,
         on_outlived: Callable[[int], None] = lambda newest: None,
     ) -> None:
-        """`on_outlived` is told the incarnation that the learner takes for a later start of this actor."""
+        """`on_outlived` is called with the incarnation that the learner takes for a later start of this actor."""
         self._on_outlived = on_outlived
         self._open_stream = open_stream
         self._limits = limits
@@ -165,7 +165,7 @@ class Uploads:
         return next(self._sequences)
 
     def begin(self, trajectory: EncodedTrajectory) -> "concurrent.futures.Future[Receipt]":
-        """Starts `upload` from any thread; it goes on even if nobody waits for it."""
+        """Starts `upload` from any thread; it continues even if it is no longer waited for."""
         return asyncio.run_coroutine_threadsafe(self.upload(trajectory), self._loop)
 
     async def upload(self, trajectory: EncodedTrajectory) -> Receipt:
@@ -243,7 +243,7 @@ class Uploads:
             self._unsent = deque(sorted(self._pending))
             pause = self._backoff.next()
             self._metrics.reconnects.labels("learner").inc()
-            # Logged once, so that a learner that stays away does not fill the log.
+            # Logged once, so that a learner that stays unreachable does not fill the log.
             (log.debug if self._away else log.warning)(
                 "upload_stream_broken",
                 reason=cause.reason,

@@ -1,4 +1,5 @@
-"""Uploads without a receipt yet: a slot collects its next trajectory while a few are under way, and waits at more."""
+"""Uploads without a receipt yet: a slot collects its next trajectory while a few are in flight, and waits while there
+are more."""
 
 import concurrent.futures
 import time
@@ -11,7 +12,7 @@ from .policy_client import wait_for_end
 from .trajectory_uploads import Receipt
 
 Upload: TypeAlias = "concurrent.futures.Future[Receipt]"
-# Uploads of a slot that may be under way while its next trajectory is collected.
+# Uploads of a slot that may be in flight while its next trajectory is collected.
 _OVERLAP = 2
 
 
@@ -22,11 +23,11 @@ class UnconfirmedUploads:
         self._by_slot: defaultdict[int, deque[Upload]] = defaultdict(deque)
 
     def add(self, slot: int, upload: Upload) -> None:
-        """Adds an upload that has begun."""
+        """Adds an upload that has started."""
         self._by_slot[slot].append(upload)
 
     def make_room(self, context: Context) -> float:
-        """Waits while too many of the slot's uploads are under way; returns the seconds it took."""
+        """Waits while too many of the slot's uploads are in flight; returns the seconds it took."""
         asked = time.perf_counter()
         uploads = self._by_slot[context.slot]
         while len(uploads) >= _OVERLAP:

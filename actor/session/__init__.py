@@ -1,1 +1,1 @@
-"""One actor: its stream to the scheduler, what it holds and owes, and the slots that run its tasks."""
+"""One actor: its stream to the scheduler, its leases and results, and the slots that run its tasks."""

@@ -1,4 +1,4 @@
-"""An actor's identity in the fleet, and the number of its start, which grows even when the clock goes back."""
+"""An actor's identity in the fleet, and its incarnation, which grows even if the clock is set back."""
 
 from dataclasses import dataclass, field
 

@@ -37,8 +37,9 @@ _EMPTY_PAYLOAD = Payload()
 _NO_BLOBS = Blobs()
 _NOTHING = Assignment()
 EXITS = (SystemExit, KeyboardInterrupt)
-"""What a handler raises that wants to end the process. It ends its attempt only; the event loop would obey it."""
-# A plain TimeoutError and ConnectionError are what the network does to a handler.
+"""Exceptions with which a handler tries to end the process. They end only its attempt; the event loop would obey them.
+"""
+# A plain TimeoutError and ConnectionError come from the network.
 _PASSING = (FleetError, Cancelled, ConnectionError, TimeoutError, MemoryError)
 
 
@@ -77,7 +78,8 @@ def payload_of(value: object, kind: str, blobs: Blobs = _NO_BLOBS, assignment: A
     """A handler's answer as a payload; HandlerError INVALID_RESULT when it is no answer."""
     if value is EMPTY:
         return _EMPTY_PAYLOAD
-    # By its parts, because a handler may have it from `actor` where this process has it from `parlmesh.actor`.
+    # Compared by its parts, because a handler may import it from `actor` while this process has it from
+    # `parlmesh.actor`.
     if isinstance(value, Result) or (hasattr(value, "parameters") and hasattr(value, "tensors")):
         parameters, tensors = value.parameters, value.tensors
     elif isinstance(value, Mapping):
@@ -145,7 +147,7 @@ async def call_async(handler: Handler, assignment: Assignment, context: Context,
 
 def no_exit(kind: str, error: BaseException) -> HandlerError:
     """The failure for a BaseException such as SystemExit: it fails only its attempt."""
-    did = "tried to exit" if isinstance(error, EXITS) else "raised what no program catches"
+    did = "tried to exit" if isinstance(error, EXITS) else "raised an exception that no program should catch"
     return HandlerError(f"handler {kind} {did}: {sentence(error)}", retryable=False)
 
 

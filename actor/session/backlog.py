@@ -1,4 +1,4 @@
-"""The tasks that an actor holds until a slot is free, and the order in which they begin."""
+"""The tasks that an actor holds until a slot is free, and the order in which they start."""
 
 from collections import deque
 

@@ -1,4 +1,4 @@
-"""Logs failed attempts, each kind of failure only now and then: a fleet that fails fast must not fill a disk."""
+"""Logs failed attempts, each kind of failure only from time to time: a fleet that fails fast must not fill a disk."""
 
 import time
 from collections.abc import Callable
@@ -15,7 +15,7 @@ _MOST_KINDS = 256
 
 
 class FailureLog:
-    """Logs the first failure of a kind and reason at once, and only counts those of the next seconds."""
+    """Logs the first failure of a kind and reason immediately, and only counts those of the next seconds."""
 
     def __init__(self, actor_id: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._actor_id = actor_id

@@ -1,13 +1,14 @@
-"""When an actor that the scheduler keeps refusing ends itself: at once if it never got through, else after a while."""
+"""When an actor that the scheduler keeps refusing ends itself: immediately if it never connected, otherwise after a
+while."""
 
 import asyncio
 from collections.abc import Callable
 
 from parlmesh.errors import FleetError, PermissionDenied, Unauthenticated, Unavailable
 
-# How long good credentials may be refused, because files on both sides are changed one after another.
+# How long valid credentials may be refused, because files on both sides are changed one after the other.
 RENEWAL_SECONDS = 60.0
-# How often an actor that never got through asks why.
+# How often an actor that never connected checks its credentials.
 _LOOK_SECONDS = 5.0
 
 
@@ -21,7 +22,7 @@ class LastingRefusal:
         self._next_look = 0.0
 
     async def check(self, cause: FleetError, *, was_connected: bool) -> None:
-        """Raises a refusal that lasts. Credentials of an actor that was connected may be about to be renewed."""
+        """Raises a permanent refusal. Credentials of an actor that was connected may be about to be renewed."""
         refused: FleetError | None = cause if isinstance(cause, (Unauthenticated, PermissionDenied)) else None
         now = asyncio.get_running_loop().time()
         if isinstance(cause, Unavailable) and not was_connected and now >= self._next_look:

@@ -1,4 +1,5 @@
-"""What one actor holds, owes and has asked for. Decides nothing about running tasks; no I/O, no clock."""
+"""The leases that one actor holds, the results it owes and the credits it has sent. Decides nothing about running
+tasks; no I/O, no clock."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -94,7 +95,7 @@ class Ledger:
         return credits
 
     def take_results(self, *, limit: int, limit_bytes: int) -> list[TaskResult]:
-        """Results that fit in one message, oldest first; they stay owed."""
+        """Results that fit in one message, oldest first; they are still owed."""
         taken: list[TaskResult] = []
         size = 0
         while self._unsent and len(taken) < limit:

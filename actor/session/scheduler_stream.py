@@ -81,7 +81,7 @@ class Uplink:
             await self._check(cause)
             pause = self._backoff.next()
             self._metrics.reconnects.labels("scheduler").inc()
-            # Logged once, so that a scheduler that stays away does not fill the log.
+            # Logged once, so that a scheduler that stays unreachable does not fill the log.
             (log.debug if self._away else log.warning)(
                 "disconnected",
                 actor_id=actor_id,
@@ -120,7 +120,7 @@ class Uplink:
                 return
 
     def close(self) -> None:
-        """Sends what is ready, ends the stream and lets `run` return."""
+        """Sends the messages that are ready, ends the stream and lets `run` return."""
         self._closing.set()
         self._session.outbound.set()
 
@@ -131,7 +131,7 @@ class Uplink:
 
     async def _one_stream(self) -> None:
         """One stream from hello to its end, which is always an error."""
-        # No deadline: the stream lives as long as the actor; keepalive notices a peer that is gone.
+        # No deadline: the stream lasts as long as the actor; keepalive notices a dead peer.
         call = self._stub.Connect()
         try:
             welcome = await self._greet(call)
@@ -180,7 +180,7 @@ class Uplink:
             log.warning(
                 "later_start_is_connected",
                 actor_id=self._session.identity.actor_id,
-                advice="this one goes on if the other is dead, else it ends",
+                advice="this one continues if the other is dead, otherwise it ends",
                 wait_seconds=round(self._rival_until - now, 1),
             )
         return now < self._rival_until

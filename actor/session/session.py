@@ -1,4 +1,4 @@
-"""One actor: takes what the scheduler says and has ready what it is to be told. Knows nothing of streams."""
+"""One actor: handles the scheduler's messages and prepares its own. Knows nothing of streams."""
 
 import asyncio
 import time
@@ -40,7 +40,7 @@ _RESULTS_PER_MESSAGE = 1024
 
 
 class ActorSession:
-    """Runs what the scheduler assigns; used as a context manager, which owns the attempts.
+    """Runs the tasks that the scheduler assigns; used as a context manager, which owns the attempts.
 
     `outbound` is set whenever `next_request` may have something to say, `asked_to_leave` when an operator drains it.
     Handlers that run inline take no slot: they have ended when `receive` returns.
@@ -133,7 +133,8 @@ class ActorSession:
         )
 
     def welcome(self, welcome: Welcome) -> None:
-        """Stops whatever the scheduler has given to others meanwhile, and learns what a result may hold."""
+        """Stops tasks that the scheduler has given to other actors in the meantime, and takes the size limit of
+        results."""
         self._limit_results(welcome.message_bytes or UNTOLD_MESSAGE_BYTES)
         self._exchange.agree(welcome.blobs)
         owed = self._ledger.owed
@@ -143,7 +144,7 @@ class ActorSession:
         self._check_drained()
 
     def receive(self, response: ConnectResponse) -> None:
-        """Takes in one message of the scheduler.
+        """Handles one message of the scheduler.
 
         A command was given before the assignments beside it were decided, and a lease that is assigned and revoked in
         one message was revoked last: every lease is given once.
@@ -166,9 +167,9 @@ class ActorSession:
     def next_request(self, *, heartbeat: bool = False) -> ConnectRequest | None:
         """Everything that is ready, or None when nothing is."""
         self.outbound.clear()
-        # What stands behind a tail may begin now: the scheduler must not take it for waiting.
+        # A task behind a tail may start now: the scheduler must not consider it waiting.
         heartbeat = heartbeat or not self._slots.tails <= self._told_tails
-        # A heartbeat goes ahead by itself, so that it never makes a message of results too large.
+        # A heartbeat is sent first and alone, so that it never makes a message of results too large.
         results = (
             []
             if heartbeat
@@ -305,5 +306,5 @@ class ActorSession:
                 try:
                     handler.reset()
                 except (Exception, *EXITS) as error:
-                    # What it keeps is its own affair; the actor and the other handlers go on.
+                    # An error in its cleanup concerns only itself; the actor and the other handlers continue.
                     log.exception("reset_failed", error, actor_id=self.identity.actor_id, kind=handler.kind)

@@ -1,4 +1,4 @@
-"""One slot: runs an attempt where its handler wants to run, and gets rid of it when it must end."""
+"""One slot: runs an attempt in the thread, process or loop that its handler asks for, and ends it when it must."""
 
 import asyncio
 import threading
@@ -25,7 +25,7 @@ _Call: TypeAlias = tuple[Callable[[], Payload | Tail], "asyncio.Future[Payload |
 
 @dataclass(frozen=True, slots=True)
 class _Execution:
-    """A handler at work: its end, how to ask it to stop, and how to go on without it."""
+    """A running handler: its end, how to ask it to stop, and how to continue without it."""
 
     end: "asyncio.Future[Payload | Tail]"
     stop: Callable[[], object]
@@ -153,7 +153,7 @@ class SlotThread:
                 failure = error
             try:
                 self._loop.call_soon_threadsafe(_deliver, future, answer, failure)
-            except RuntimeError:  # the loop is closed: the process is ending and nobody waits
+            except RuntimeError:  # the loop is closed: the process is ending and nothing waits
                 return
             del call, future, answer, failure, item
 

@@ -33,7 +33,7 @@ def length_of(header: bytes) -> int:
 def main(source: str, actor_id: str, slot: str, *told: str) -> None:
     """Serves until the pipe is closed or the process is killed."""
     requests, replies = sys.stdin.buffer, os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a handler prints must not reach the pipe
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a handler's output must not reach the pipe
     inbox: SimpleQueue[Assignment] = SimpleQueue()
     threading.Thread(target=_receive, args=(requests, inbox), daemon=True).start()
     os.environ[IMPORTING] = "1"
@@ -47,7 +47,7 @@ def main(source: str, actor_id: str, slot: str, *told: str) -> None:
 
 
 def _receive(requests: BinaryIO, inbox: "SimpleQueue[Assignment]") -> None:
-    # A separate thread notices that the actor is gone even while the handler works.
+    # A separate thread notices that the actor has died even while the handler works.
     while header := requests.read(HEADER_BYTES):
         inbox.put(Assignment.FromString(requests.read(length_of(header))))
     os._exit(0)

@@ -52,14 +52,14 @@ class SlotProcess:
         return result.result
 
     def kill(self) -> None:
-        """Ends the process at once; the next attempt starts another."""
+        """Kills the process; the next attempt starts another."""
         process, self._process = self._process, None
         if process is not None and process.returncode is None:
             process.kill()
             self._killed = process
 
     async def ended(self) -> None:
-        """Waits until a killed process is gone."""
+        """Waits until a killed process has ended."""
         if self._killed is not None:
             await self._killed.wait()
 

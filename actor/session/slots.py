@@ -1,4 +1,4 @@
-"""The slots of one actor: which attempt runs where, and what waits. Knows nothing of credits or streams."""
+"""The slots of one actor: which attempt runs where, and which tasks wait. Knows nothing of credits or streams."""
 
 import asyncio
 import heapq
@@ -88,7 +88,7 @@ class Slots:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether anything waits for a slot."""
+        """Whether any task waits for a slot."""
         return bool(self._waiting)
 
     def add(self, assignment: Assignment) -> None:
@@ -97,7 +97,7 @@ class Slots:
         self._backlog.add(assignment)
 
     def fill(self) -> None:
-        """Starts what waits on the free slots, the lowest first so that what a slot keeps is used again."""
+        """Starts waiting tasks on the free slots, the lowest first, so that the state a slot keeps is used again."""
         while self._free and not self._closed and (assignment := self._backlog.take()) is not None:
             lease_id = assignment.lease.lease_id
             if lease_id not in self._waiting:
@@ -166,7 +166,7 @@ class Slots:
         lease_id, kind = attempt.assignment.lease.lease_id, attempt.assignment.kind
         self._release(attempt)
         del self._running[lease_id]
-        result = None if task.cancelled() else task.result()  # nobody waits for that of a stopped one
+        result = None if task.cancelled() else task.result()  # that of a stopped one is not waited for
         self._metrics.tasks.labels(kind, CANCELLED if result is None else outcome_of(result)).inc()
         self._on_end(kind, lease_id, result)
 

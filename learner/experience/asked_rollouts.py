@@ -1,4 +1,4 @@
-"""The rollouts that a fleet was asked for, and what came of each."""
+"""The rollouts that were requested from a fleet, and the result of each."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -11,7 +11,7 @@ from parlmesh.types import Trajectory
 from .rollout_deadline import RolloutDeadline
 from .sender_strikes import UNASKED
 
-# A trajectory may come long after its rollout was given up.
+# A trajectory may arrive long after its rollout was cancelled.
 _REMEMBERED_TASKS = 10_000
 
 
@@ -26,10 +26,10 @@ class _Rollout:
 
 
 class RolloutEnd(NamedTuple):
-    """What the end of a rollout tells besides its outcome."""
+    """The facts about the end of a rollout besides its outcome."""
 
     heard_of: bool
-    """Whether any trajectory of it came, good or bad."""
+    """Whether any trajectory of it arrived, good or bad."""
     slow: bool
     """Whether it ran past this run's own deadline, which is shorter than the configured one."""
 
@@ -47,7 +47,7 @@ class AskedRollouts:
         clock: Callable[[], float],
     ) -> None:
         """`node_of` returns an actor's node, empty if unknown; `is_leftover` tells whether a task is from before the
-        learner's restart; `forgive` is told of every actor that delivers."""
+        learner's restart; `forgive` is called with every actor that delivers."""
         self.outstanding: set[str] = set()
         """Rollouts that have neither delivered nor ended."""
         self.deadline = RolloutDeadline(most_seconds)

@@ -10,7 +10,7 @@ from parlmesh.types import Trajectory
 from .asked_rollouts import AskedRollouts
 from .trajectory_schema import TrajectorySchema, check_episodes
 
-# A retry comes within the few uploads an actor has in flight; what is older than this window was counted long ago.
+# A retry comes within the few uploads an actor has in flight; older ones were counted long ago.
 _WINDOW = 4_096
 _MAX_ACTORS = 100_000
 
@@ -19,7 +19,7 @@ class ExperienceQueue:
     """received = trained + training + queued + the sum of dropped, whenever `books` is held."""
 
     books = threading.RLock()
-    """One lock for all queues: a thread that sums over them sees them at one moment."""
+    """One lock for all queues: a thread that sums over them sees a consistent state."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class ExperienceQueue:
 
 @dataclass(slots=True)
 class _Origin:
-    """The sequence numbers seen of one actor's newest life."""
+    """The sequence numbers seen from one actor's newest incarnation."""
 
     incarnation: int
     highest: int = 0

@@ -1,4 +1,4 @@
-"""How long a rollout may take before it is given up."""
+"""How long a rollout may take before it is cancelled."""
 
 import statistics
 from collections import deque
@@ -23,7 +23,8 @@ class RolloutDeadline:
 
     @property
     def seconds(self) -> float:
-        """For the next rollout; doubled after each that was too slow, in case all of them have become slow."""
+        """The next rollout's deadline; doubled after each rollout that was too slow, in case all of them have become
+        slow."""
         if len(self._recent) < _LEAST_KNOWN:
             return self._most
         usual = max(_LEAST_SECONDS, _TIMES_THE_USUAL * statistics.median(self._recent))

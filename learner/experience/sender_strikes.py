@@ -11,7 +11,7 @@ log = get_logger("parlmesh.learner")
 _MOST_SENDERS = 200
 _OTHERS = "others"
 UNASKED = "UNASKED"
-"""Reason for a trajectory that nobody asked its sender for."""
+"""Reason for a trajectory that its sender was not asked for."""
 
 
 class Strikes:

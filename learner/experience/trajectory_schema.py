@@ -1,4 +1,4 @@
-"""What a trajectory of a run must look like. Every refusal names the column, the value and what is allowed."""
+"""The required shape of a run's trajectories. Every refusal names the column, the value and the allowed values."""
 
 import math
 from collections.abc import Mapping

@@ -27,13 +27,13 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class NodesFound:
-    """Nodes that can be asked, sorted, and one sentence for every actor that was left out."""
+    """Nodes that can be asked, sorted, and one sentence for every actor that was excluded."""
 
     nodes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
     def sentence(self) -> str:
-        """Says which actors were left out; empty when none were."""
+        """Says which actors were excluded; empty if none were."""
         if not self.left_out:
             return ""
         more = len(self.left_out) - _SHOWN

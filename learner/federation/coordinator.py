@@ -1,7 +1,7 @@
 """Runs one federation: performs what the rounds decide, records it on disk, and continues after a restart.
 
-A transient failure ends a life of the federation, not the federation: memory is rebuilt from the journal, nodes are
-asked again with the same nonces, and the next life continues as after a restart of the learner.
+A transient failure ends one start of the federation, called a life here, and not the federation: memory is rebuilt from
+the journal, nodes are asked again with the same nonces, and the next life continues as after a restart of the learner.
 """
 
 import asyncio
@@ -113,7 +113,7 @@ class Federation:
         return self._models.kept(version, self._model, self.core.history.digest_of(version))
 
     def watch(self, hosts: Sequence[str], have_version: int) -> Watcher:
-        """Watches for a process that runs these hosts' tasks; if they are at work already, it gets the model too."""
+        """Watches for a process that runs these hosts' tasks; if they are already working, it gets the model too."""
         watcher = self.watchers.add(hosts, have_version)
         if {host_of(node) for node in self.core.busy_nodes()} & set(hosts):
             watcher.offer(self._model)
@@ -141,12 +141,12 @@ class Federation:
             metrics.RUNNING.dec()
 
     def stop(self, reason: str) -> None:
-        """Ends the federation after the current round, or at once if it is paused."""
+        """Ends the federation after the current round, or immediately if it is paused."""
         if self.core.phase is not Phase.ENDED:
             self._handle(events.Stop(reason, at_once=bool(self._obstacle.paused)))
 
     def fail(self, reason: str) -> None:
-        """Ends the federation at once, as failed."""
+        """Ends the federation immediately, as failed."""
         if self.core.phase is not Phase.ENDED:
             self._handle(events.Stop(reason, failed=True))
 
@@ -158,7 +158,8 @@ class Federation:
         self._spool.close()
 
     async def ready(self) -> None:
-        """Waits until a resumed federation knows what is left to do: an update before that could have it done twice.
+        """Waits until a resumed federation knows its remaining work: an earlier update could make it do some of it
+        twice.
 
         Raises Unavailable if that takes too long; the node tries again.
         """
@@ -230,7 +231,7 @@ class Federation:
         return Unavailable(f"the federation is paused: {sentence_of(error)}", reason="PAUSED")
 
     def _restore(self) -> None:
-        """Rebuilds memory from the journal. The core stays the same object, because others hold it."""
+        """Rebuilds memory from the journal. The core stays the same object, because other objects refer to it."""
         self._journal.reopen()
         self._rebuild()
         self._disk_error = None
@@ -376,7 +377,7 @@ class Federation:
         actions = self._record(events.Aggregated(model.version, model.digest, shown))
         if "privacy/epsilon" in shown:
             metrics.EPSILON.set(shown["privacy/epsilon"])
-        # Nobody sees a version before the journal has it.
+        # A version is announced only once the journal has it.
         self._model = model
         self._publish()
         self._perform(actions)

@@ -52,7 +52,7 @@ class Federations:
         self._group = asyncio.TaskGroup()
         self._running: set[asyncio.Task[None]] = set()
         self._starting = asyncio.Lock()
-        # Why folders cannot be read: damaged ones, and those that may be readable in a moment.
+        # Why folders cannot be read: some are damaged, some may be readable soon.
         self._damaged: dict[str, str] = {}
         self._unread: dict[str, str] = {}
 
@@ -68,7 +68,7 @@ class Federations:
         return self
 
     def _read(self, folder: Path) -> Federation | None:
-        """Reads one federation. However broken it is, the learner goes on without it."""
+        """Reads one federation. However broken it is, the learner continues without it."""
         try:
             federation = Federation(folder, self._channel, self._list_nodes)
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
@@ -113,7 +113,7 @@ class Federations:
                 federation.close()
 
     def get(self, federation_id: str) -> Federation:
-        """A federation by its id; empty = the one started last."""
+        """A federation by its id; empty = the most recently started one."""
         if not federation_id and self._federations:
             return max(self._federations.values(), key=lambda federation: federation.created)
         if federation_id not in self._federations:

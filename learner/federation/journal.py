@@ -1,8 +1,8 @@
 """The events of a federation on disk: one JSON line each, with a checksum. Only a torn last line is dropped.
 
 A line is written whole or taken back, so that a full disk leaves no fragment for a later line to join. A long journal
-is replaced by one line with the state of the rounds. A witness beside it records its length: a journal that is gone or
-was cut is an error, since a federation that started over would forget how much privacy it has spent.
+is replaced by one line with the state of the rounds. A witness beside it records its length: a missing or truncated
+journal is an error, since a federation that started over would forget how much privacy it has spent.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ _KINDS = {
 # Synced to disk before the next step, which relies on them. Damage to a single update shows in its digest.
 _SYNCED = (events.Begin, events.Aggregated, events.Stop)
 _COMPACTED_BYTES = 4 << 20
-# The same for every journal: their folders tell them apart.
+# Shared by all journals: their folders tell them apart.
 _IDENTITY = 1
 JOURNAL = "journal.jsonl"
 LOST = "JOURNAL_LOST"
@@ -57,7 +57,7 @@ def encode(event: Event, now: float) -> bytes:
 
 
 class Journal:
-    """Appends survive the end of the process at once, and a power cut from the next synced event on."""
+    """An append survives the end of the process, and, from the next synced event on, a power cut."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -90,7 +90,7 @@ class Journal:
             self._witness.note(self._size)
 
     def compact(self, line: bytes) -> None:
-        """Replaces all lines with this one; OSError leaves the journal as it was."""
+        """Replaces all lines with this one; after an OSError the journal is unchanged."""
         # Until the file is replaced, it may have either length.
         self._witness.begin(_IDENTITY, 1)
         try:

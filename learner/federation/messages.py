@@ -58,7 +58,7 @@ def federation_to_proto(federation: Federation) -> pb.Federation:
 
 
 def rounds_to_proto(history: Sequence[RoundRecord], page_size: int, page_token: str) -> pb.ListRoundsResponse:
-    """Newest first; the token is the number of the last round on the page before."""
+    """Rounds, newest first; the token is the number of the last round on the previous page."""
     most = min(page_size or _DEFAULT_PAGE, _LARGEST_PAGE)
     if page_token and not (page_token.isascii() and page_token.isdigit() and len(page_token) <= _LONGEST_TOKEN):
         raise InvalidInput(f"page_token must be one of an earlier answer, got {page_token[:_LONGEST_TOKEN]!r}")

@@ -8,7 +8,7 @@ UPDATES = Counter(
 )
 UNLISTED = Counter(
     "parlmesh_learner_federation_unlisted_refusals_total",
-    "Refused updates that no history lists: from callers that may not send them, or beyond what a round lists.",
+    "Refused updates that no history lists: from callers that may not send them, or more than a round lists.",
 )
 UPDATE_BYTES = Counter("parlmesh_learner_federation_update_bytes_total", "Bytes of federated updates received.")
 ROUND_SECONDS = Histogram(

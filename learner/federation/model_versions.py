@@ -99,7 +99,7 @@ class ModelFiles:
 
     @property
     def newest(self) -> int:
-        """The highest version that is kept; 0 when there is none."""
+        """The highest version kept; 0 if there is none."""
         names = (path.stem[1:] for path in self._folder.glob("v*.safetensors"))
         return max((int(name) for name in names if name.isdigit()), default=0)
 
@@ -124,7 +124,7 @@ class ModelFiles:
         return VectorReader(self.path(version), len(self._header))
 
     def whole(self, version: int, digest: str) -> StoredModel:
-        """A version as it was written; NotFound when it is damaged. An empty digest is not compared."""
+        """A version, unchanged since it was written; NotFound if it is damaged. An empty digest is not compared."""
         model = StoredModel(version, self.path(version))
         if digest and model.digest != digest:
             raise NotFound(f"model version {version} is damaged on disk: {self.path(version)}", reason="MODEL_DAMAGED")

@@ -1,4 +1,4 @@
-"""Asks the scheduler which nodes are connected, and begins a round when there are enough."""
+"""Asks the scheduler which nodes are connected, and starts a round when there are enough."""
 
 import asyncio
 import secrets
@@ -14,7 +14,7 @@ from .rules.phase import Phase
 from .rules.rounds import Rounds
 from .transient_failures import Obstacle
 
-# How long a list of connected nodes stays good for another round.
+# How long a list of connected nodes may be used for another round.
 NODES_SECONDS = 1.0
 _SEEK_SECONDS = 0.1
 
@@ -36,7 +36,7 @@ class NodeSearch:
         self._good_until = 0.0
 
     async def run(self) -> None:
-        """Begins a round as soon as enough nodes are connected."""
+        """Starts a round as soon as enough nodes are connected."""
         config, core = self._core.config, self._core
         least = config.selection.min_nodes
         while True:

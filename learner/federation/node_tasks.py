@@ -43,7 +43,7 @@ class NodeTasks:
         self._dispatcher: Dispatcher | None = None
 
     def begin(self, dispatcher: Dispatcher) -> None:
-        """Begins a life, with no tasks."""
+        """Starts a life, with no tasks."""
         self._dispatcher = dispatcher
         self._open.clear()
 
@@ -118,7 +118,7 @@ class NodeTasks:
             self._ask(open_)
 
     async def _prepare_again(self, task: NodesTask, reason: str) -> None:
-        """Like `_ask_again`; nodes repeat the same answer to a step, and answers to one that is over are ignored."""
+        """Like `_ask_again`; nodes repeat the same answer to a step, and answers to an ended step are ignored."""
         await self._wait_out(task, reason)
         if task.number == self._core.round:
             self.submit([task])

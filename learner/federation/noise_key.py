@@ -1,7 +1,8 @@
-"""The key that noise of private rounds is drawn from. It is hashed onward with every version, so old noise is lost.
+"""The key from which the noise of private rounds is drawn. It is hashed onward with every version, so old noise is
+lost.
 
-Nobody who reads the file can subtract the noise of published versions. A round that is repeated after a kill draws the
-same noise, since the key moves on only once its version is recorded.
+A reader of the file cannot subtract the noise of published versions. A round that is repeated after a kill draws the
+same noise, because the key changes only once its version is recorded.
 """
 
 import hashlib

@@ -43,7 +43,7 @@ class RoundTimer:
             timed = wait_seconds(core.phase, core.config) is not None and not making
             if timed and left <= 0.0:
                 if core.would_suffer and (self._obstacle.refusal or not await self._search.look()):
-                    # Without a scheduler no node can answer, so this counts against nobody.
+                    # Without a scheduler no node can answer, so this counts against none of them.
                     core.postpone(self.now())
                     continue
                 before = core.history[-1].state if core.history else None

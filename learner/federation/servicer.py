@@ -154,7 +154,8 @@ async def _chunks(opening: pb.SubmitUpdateRequest, messages: AsyncIterator[bytes
 
 
 async def _drain(messages: AsyncIterator[bytes]) -> None:
-    """Reads what the client still sends: if its stream closes in mid-write, it never learns why (grpc 36066)."""
+    """Reads the client's remaining messages: if its stream closes during a write, it never gets the reason (grpc
+    36066)."""
     try:
         async with asyncio.timeout(_DRAIN_SECONDS):
             async for _ in messages:

@@ -115,7 +115,7 @@ def masks_of(config: FederationConfig, masking: MaskedRound) -> dict[str, Any]:
 
 
 def numbers_of(config: FederationConfig, masking: MaskedRound) -> FixedPoint:
-    """The same encoding, for reading the sum."""
+    """This encoding, for reading the sum."""
     masks, privacy = masks_of(config, masking), config.privacy
     deviation = 0.0
     if privacy.mode == "distributed":
@@ -147,7 +147,7 @@ def failures_in(result: pb.Payload, nodes: Sequence[str]) -> dict[str, str]:
 
 
 def evaluations_in(result: pb.Payload, nodes: Sequence[str]) -> list[Evaluated]:
-    """What each of these nodes found. A malformed answer is marked as bad and counts against its node alone."""
+    """The results of these nodes. A malformed answer is marked as bad and counts only against its node."""
     answers = struct_from_proto(result.parameters).get("judged")
     found = []
     for node in nodes:
@@ -179,7 +179,7 @@ def _grouped(nodes: Sequence[str], most: int) -> list[tuple[str, ...]]:
 
 
 def _shared(kind: str, parameters: Mapping[str, Any], seconds: float) -> pb.TaskSpec:
-    """What tasks that are submitted together have in common."""
+    """The common part of tasks that are submitted together."""
     spec = pb.TaskSpec(
         kind=kind, payload=payload_to_proto(parameters), priority=pb.PRIORITY_NORMAL, max_attempts=_ATTEMPTS
     )

@@ -1,4 +1,5 @@
-"""What a federation waits out: a full disk, a lost scheduler or a missing journal passes, a defect does not."""
+"""Failures that a federation waits out: a full disk, a lost scheduler or a missing journal is transient, a defect is
+not."""
 
 import asyncio
 from collections.abc import Iterator
@@ -18,13 +19,13 @@ _SHORTEST_SECONDS, _LONGEST_SECONDS = 0.2, 5.0
 
 
 def passing(error: BaseException) -> str:
-    """One sentence on a cause that can go away by itself; empty when it is the federation's own fault."""
+    """One sentence on a transient cause; empty if it is the federation's own fault."""
     causes = list(_leaves(error))
     return sentence_of(causes[0]) if causes and all(map(_passes, causes)) else ""
 
 
 def sentence_of(error: BaseException) -> str:
-    """An error as one sentence for people."""
+    """An error as one readable sentence."""
     if isinstance(error, FleetError):
         return error.message[:_LONGEST]
     if isinstance(error, OSError) and error.strerror:
@@ -46,7 +47,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 class Obstacle:
-    """What one federation waits for at present; a lasting cause is logged and counted once."""
+    """The cause that one federation currently waits for; a lasting cause is logged and counted once."""
 
     def __init__(self, federation_id: str) -> None:
         self._federation_id = federation_id
@@ -58,7 +59,7 @@ class Obstacle:
 
     @property
     def sentence(self) -> str:
-        """What to tell people; empty while the federation makes progress."""
+        """The cause, to be shown; empty while the federation makes progress."""
         return self.paused or self.refusal
 
     def pause(self, cause: str) -> None:
@@ -80,5 +81,5 @@ class Obstacle:
         self.paused = ""
 
     def note_refusal(self, refusal: str) -> None:
-        """Remembers what the scheduler said last."""
+        """Remembers the scheduler's last answer."""
         self.refusal = refusal

@@ -1,1 +1,1 @@
-"""What a learner writes to disk: checkpoints, models, curves and the formats that others read."""
+"""The files of a learner: checkpoints, models, curves and the formats that other programs read."""

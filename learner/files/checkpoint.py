@@ -1,8 +1,8 @@
 """Checkpoints: written whole or not at all, checked by digest when read. safetensors and JSON, never pickle.
 
 A checkpoint is a folder v<version>/ with state.safetensors and checkpoint.json. It is written under another name,
-synced to disk and renamed, so a crash at any moment leaves the older ones as they were. A witness beside the folder
-knows the newest version: a run whose checkpoints are gone waits for them instead of starting over silently.
+synced to disk and renamed, so a crash at any moment leaves the older ones unchanged. A witness beside the folder knows
+the newest version: a run whose checkpoints are gone waits for them instead of starting over silently.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from parlmesh.types import Array
 _STATE, _ABOUT = "state.safetensors", "checkpoint.json"
 _SOURCE_PREFIX = "source."
 _PARTIAL = ".partial-"
-# The same for every run, since each has its own folder.
+# Shared by all runs, because each has its own folder.
 _IDENTITY = 1
 log = get_logger("parlmesh.learner")
 
@@ -55,7 +55,7 @@ class Checkpoint:
 
 
 class CheckpointsGone(OSError):
-    """There were checkpoints, but none can be read. Somebody may put them back."""
+    """There were checkpoints, but none can be read. An operator may put them back."""
 
 
 class CheckpointFolder:
@@ -121,7 +121,7 @@ class CheckpointFolder:
             return found
         if newest:
             raise CheckpointsGone(
-                f"the checkpoints in {self.path} are gone, and there was one of version {newest}: put them back, or"
+                f"the checkpoints in {self.path} are missing, and there was one of version {newest}: put them back, or"
                 f" delete {self._witness.path.name} beside them to start the run over"
             )
         return None

@@ -18,7 +18,8 @@ class Curve:
     values: "array[float]" = field(default_factory=lambda: array("d"))
 
     def go_back_before(self, step: int) -> None:
-        """Forgets what an earlier life of the run recorded past the checkpoint from which the next one resumed."""
+        """Forgets the points that an earlier start of the run recorded after the checkpoint from which the next one
+        resumed."""
         while self.steps and self.steps[-1] >= step:
             self.steps.pop()
             self.values.pop()
@@ -80,7 +81,7 @@ def draw_learning_curve(metrics: Path, picture: Path, title: str, goal: float | 
     if not any(curve.steps for curve in curves.values()):
         return
 
-    # Slow to import and needed only here: a learner that is stopped at once ends in half the time.
+    # Slow to import and needed only here: a learner that is stopped right away ends in half the time.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter

@@ -32,7 +32,7 @@ class Disk:
         self._leaving.set()
 
     async def write(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Runs it in the run's thread until the disk accepts it; DiskRefuses only if the learner stops meanwhile."""
+        """Runs it in the run's thread until the disk accepts it; DiskRefuses only if the learner stops before."""
         loop, pause, since = asyncio.get_running_loop(), _FIRST_PAUSE_SECONDS, None
         while True:
             try:
@@ -51,7 +51,7 @@ class Disk:
 
 
 def sentence_of(error: OSError) -> str:
-    """What the disk said, and about which file."""
+    """The disk's error, with the file."""
     if not error.errno:
         return str(error)
     where = f" {os.fspath(error.filename)}" if isinstance(error.filename, str | os.PathLike) else " a file of the run"

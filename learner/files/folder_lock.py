@@ -1,4 +1,4 @@
-"""One learner per folder. The folder itself is locked, so there is no lock file that somebody could delete."""
+"""One learner per folder. The folder itself is locked, so there is no lock file that could be deleted."""
 
 import contextlib
 import fcntl

@@ -1,7 +1,8 @@
-"""The policies of one run that are kept for use: those that were evaluated, and the run's last one.
+"""The policies of one run that are kept for use: all evaluated ones, and the run's last one.
 
-A model is v<version>.safetensors, the policy as actors read it, and v<version>.json, its description. The second is
-written last and deleted first, so that a model exists whole or not at all. It can also be exported as an ONNX file.
+A model is v<version>.safetensors, the policy in the form that actors read, and v<version>.json, its description. The
+second is written last and deleted first, so that a model exists whole or not at all. It can also be exported as an ONNX
+file.
 """
 
 import hashlib
@@ -67,7 +68,7 @@ class ModelFolder:
         return model
 
     def newest_first(self) -> list[Model]:
-        """All models; those that cannot be read are logged and left out."""
+        """All models; unreadable ones are logged and left out."""
         found = [self._read(path) for path in sorted(self._path.glob("v*.json"), reverse=True)]
         return [model for model in found if model is not None]
 
@@ -152,7 +153,7 @@ class ModelFolder:
 
 
 def to_safetensors(blob: bytes, observation_dtype: str) -> bytes:
-    """The file as it is kept: weights by name, the policy's specification as JSON in the metadata."""
+    """The kept file: weights by name, the policy's specification as JSON in the metadata."""
     return blob
 
 

@@ -43,7 +43,7 @@ class Lines:
             return
 
     def flush(self) -> None:
-        """Writes what waits; OSError when the disk refuses, without losing anything."""
+        """Writes the waiting lines; OSError if the disk refuses them, without losing any."""
         while self.unwritten:
             if self._descriptor is None:
                 raise OSError(9, "the file is closed", str(self._path))
@@ -105,7 +105,7 @@ class Recorder:
         return bool(self._metrics.unwritten)
 
     def write(self) -> None:
-        """Writes what the disk refused before; OSError when it still does."""
+        """Writes the lines that the disk refused before; OSError if it still does."""
         self._metrics.flush()
 
     def record(self, step: int, values: Mapping[str, float]) -> None:
@@ -170,5 +170,5 @@ class Recorder:
 
 
 def finite(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same values, with null for every number that is not finite."""
+    """The values, with null for every number that is not finite."""
     return {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in values.items()}

@@ -16,7 +16,7 @@ _numbers = itertools.count()
 
 class EventFile:
     """Events are in the file when `add` returns. After an OSError its last record may be cut off, and a reader stops
-    there: what follows belongs in a new file."""
+    there: later ones belong in a new file."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,5 @@
-"""The past versions of a run that are opponents in its games: on disk before any game uses them, and served as long
-as they are opponents. `opponent_pool` decides which those are.
-"""
+"""The past versions of a run that are opponents in its games: on disk before any game uses them, and served while they
+are opponents. `opponent_pool` decides which versions are."""
 
 import json
 from collections.abc import Mapping
@@ -29,7 +28,7 @@ log = get_logger("parlmesh.learner")
 
 
 class League:
-    """The opponents of one run. Lives on the event loop; `save` is called in the training thread."""
+    """The opponents of one run. Used on the event loop; `save` is called in the training thread."""
 
     def __init__(self, config: OpponentsConfig, registry: PolicyRegistry, folder: Path, seed: int) -> None:
         self._registry = registry
@@ -42,7 +41,8 @@ class League:
         self.promoted = 0
 
     def recall(self) -> None:
-        """Restores what an earlier life left; a version whose file is damaged or gone is no longer an opponent."""
+        """Restores the opponents of an earlier start; a version whose file is damaged or missing is no longer an
+        opponent."""
         self._recall_matches()
         try:
             state = json.loads((self._folder / _RECORDS).read_bytes())
@@ -125,7 +125,7 @@ class League:
                 self._games = [before + count for before, count in zip(self._games, (won, drawn, lost), strict=True)]
 
     def _are_ours(self, digests: Any) -> bool:
-        """Whether the opponents met were versions of this run, as far as it still has those."""
+        """Whether the opponents met were versions of this run, if it still has them."""
         for version, digest in digests.items() if isinstance(digests, Mapping) else ():
             found = self._registry.find(int(version)) if str(version).isdigit() and len(version) < 16 else None
             if found is not None and found.blob.digest.hex() != digest:

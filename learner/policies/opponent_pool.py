@@ -1,4 +1,4 @@
-"""Which past versions the learning side meets, and how often it has beaten them. Decides; does no I/O."""
+"""Chooses the past versions that the learning side meets, and counts how often it has beaten them. Does no I/O."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class OpponentPool:
         return newest is None or version - newest >= self._config.interval_versions
 
     def add(self, version: int) -> tuple[int, ...]:
-        """Adds a version; returns those that had to go for it."""
+        """Adds a version; returns the versions removed to make room."""
         self._records[version] = self._records.pop(version, Record())
         gone = []
         while len(self._records) > self._config.kept:
@@ -104,7 +104,7 @@ class OpponentPool:
         return weights
 
     def _nearest(self) -> int:
-        """The version with the closest neighbours; the first and the newest stay."""
+        """The version with the closest neighbours; the first and the newest are kept."""
         versions = sorted(self._records)
         if len(versions) < 3:
             return versions[0]

@@ -1,4 +1,4 @@
-"""The policies that can be fetched: immutable, serialised once, a few versions kept. Lives on the event loop."""
+"""The policies that can be fetched: immutable, serialised once, a few versions kept. Used on the event loop."""
 
 import asyncio
 import hashlib

@@ -24,10 +24,11 @@ class _Reservation(Config):
 
 
 class Versions:
-    """The versions of one run. `first` is the first it may publish in this life."""
+    """The versions of one run. `first` is the first it may publish after this start."""
 
     def __init__(self, folder: Path, *, checkpoint: int = 0, unreserved: int = 0) -> None:
-        """Starts after what was reserved; a life without reservation went at most `unreserved` past `checkpoint`."""
+        """Starts after the reserved versions; a start without a reservation published at most `unreserved` past
+        `checkpoint`."""
         self._file = folder / VERSIONS_FILE
         found = _read(self._file)
         self.uid = found.uid if found is not None else secrets.token_hex(8)

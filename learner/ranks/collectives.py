@@ -26,7 +26,7 @@ Message = tuple[dict[str, Any], dict[str, Array]]
 
 
 class RankLost(Exception):
-    """Another rank did not answer, or is gone."""
+    """Another rank did not answer, or has died."""
 
 
 class Group:
@@ -48,7 +48,7 @@ class Group:
         self._nccl: Any = None
 
     def send(self, to: int, order: Mapping[str, Any], arrays: Mapping[str, Array] | None = None) -> None:
-        """Returns when the message is on its way."""
+        """Returns when the message has been sent."""
         head = json.dumps(dict(order)).encode()
         body = save({name: np.ascontiguousarray(array) for name, array in (arrays or {}).items()})
         data = torch.frombuffer(bytearray(head + body), dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""What every rank but the first does: hold a part of the batch, compute gradients when told. Decides nothing."""
+"""Every rank but the first: it holds a part of the batch and computes gradients on request. Decides nothing."""
 
 import os
 import zlib
@@ -42,7 +42,7 @@ Arrays = Mapping[str, Array]
 
 
 class Rank:
-    """A rank that lives as long as its group."""
+    """A rank that runs as long as its group."""
 
     def __init__(self, group: Group) -> None:
         self._group = group

@@ -25,7 +25,7 @@ class WeightedShare:
         flat = torch.from_numpy(gradient) if isinstance(gradient, np.ndarray) else gradient
         own = torch.tensor(list(terms), dtype=torch.float64)
         for values in (flat, own):
-            # What a rank without rows has computed means nothing, and may not even be finite.
+            # The gradient of a rank without rows is meaningless, and may not even be finite.
             values.mul_(self.weight) if self.weight else values.zero_()
             self._group.add_up(values)
         if errors is not None:

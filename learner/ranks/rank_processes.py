@@ -1,4 +1,4 @@
-"""Where the other ranks come from: children of this process, or a launcher such as torchrun that started them all."""
+"""The other ranks: children of this process, or started by a launcher such as torchrun."""
 
 import os
 import sys
@@ -55,7 +55,7 @@ class Children:
             raise RankLost(f"{error}; rank 1 said: {words or 'nothing'} (log {self._log(1)})") from None
 
     def close(self) -> None:
-        """Ends them at once: they have nothing to lose."""
+        """Kills them: they have no state to lose."""
         while self._processes:
             process = self._processes.pop()
             kill_session(process.pid)
@@ -83,7 +83,7 @@ class Launched:
         """The group; only once, since a launcher does not replace single ranks."""
         if self._group is not None:
             _leave(
-                "another rank is gone; the launcher restarts all ranks, and the run resumes from its newest checkpoint"
+                "another rank has died; the launcher restarts all ranks, and the run resumes from its newest checkpoint"
             )
         try:
             self._group = Group(self._launcher.store(), 0, self._launcher.size, seconds=self._seconds)
@@ -102,12 +102,12 @@ class Launched:
 
 
 def file_store(meeting: Path, size: int) -> Any:
-    """Where ranks on one machine find each other."""
+    """The address at which ranks on one machine find each other."""
     return dist.FileStore(str(meeting), size)
 
 
 def _leave(why: str) -> NoReturn:
-    """Exits at once, so that no end of the run is recorded: it resumes from its checkpoint."""
+    """Exits immediately, so that no end of the run is recorded: it resumes from its checkpoint."""
     log.error("ranks_lost", reason=why, exit_code=EXIT_TRY_AGAIN)
     sys.stderr.flush()
     os._exit(EXIT_TRY_AGAIN)

@@ -1,6 +1,6 @@
 """Models whose gradient steps are shared by several ranks; to a trainer they are like any other model.
 
-The trainer runs on rank 0 alone: what it decides (the order of steps, when to stop, what to undo) needs no agreement.
+The trainer runs on rank 0 alone, so its decisions (the order of steps, when to stop, what to undo) need no agreement.
 """
 
 from collections.abc import Callable, Mapping
@@ -53,7 +53,7 @@ class _Ranked:
         return weights
 
     def tensors(self) -> dict[str, Array]:
-        """The tensors of rank 0, once all ranks have the same ones: every update begins with this."""
+        """The tensors of rank 0, once all ranks have the same ones: every update starts with this."""
         if self._group is not None:
             self._until_done(self._agree)
         tensors: dict[str, Array] = self._own.tensors()
@@ -103,7 +103,7 @@ class _Ranked:
         return group
 
     def _equip(self, group: Group) -> None:
-        """Sends ranks what they need for the next step besides their models."""
+        """Sends ranks the data they need for the next step besides their models."""
 
     def _weigh(self, weight: float) -> None:
         assert self._sharing is not None

@@ -10,7 +10,7 @@ from parlmesh.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """What the environment says about this process."""
+    """This process's rank and group, from the environment."""
 
     rank: int
     size: int
@@ -30,7 +30,7 @@ class Launcher:
         return cls(rank, size) if size > 1 else None
 
     def store(self) -> Any:
-        """Where all ranks of this start find each other, at MASTER_ADDR and MASTER_PORT."""
+        """The store in which all ranks of this start find each other, at MASTER_ADDR and MASTER_PORT."""
         from .collectives import dist
 
         store, _, _ = next(iter(dist.rendezvous("env://", self.rank, self.size)))

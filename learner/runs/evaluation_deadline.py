@@ -1,7 +1,7 @@
 """How long an evaluation may take when the user has set no limit."""
 
 _LEAST_EVALUATION_SECONDS = 120.0
-# Greedy play may last longer than any episode seen so far, and run on a slower machine.
+# A greedy episode may be longer than any seen so far, and run on a slower machine.
 _LONGER, _LEAST_EPISODE_STEPS, _SLOWER = 4, 1_000, 3
 
 

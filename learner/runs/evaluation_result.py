@@ -1,4 +1,4 @@
-"""What follows from an evaluation: a kept model, the best policy so far, and whether the goal was reached."""
+"""The consequences of an evaluation: a kept model, the best policy so far, and whether the goal was reached."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from .progress import Progress
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A policy that is being evaluated, kept even if the registry forgets it meanwhile."""
+    """A policy that is being evaluated, kept even if the registry forgets it in the meantime."""
 
     blob: PolicyBlob
     steps: int

@@ -24,7 +24,7 @@ log = get_logger("parlmesh.learner")
 
 
 class Evaluations:
-    """Runs on the event loop. Calls `wake` when an evaluation is over, and `changed` when the progress changes."""
+    """Runs on the event loop. Calls `wake` when an evaluation has ended, and `changed` when the progress changes."""
 
     def __init__(
         self,
@@ -55,21 +55,21 @@ class Evaluations:
 
     @property
     def under_way(self) -> bool:
-        """Whether an evaluation has begun and is not settled."""
+        """Whether an evaluation has started and is not settled."""
         return self._task is not None
 
     @property
     def done(self) -> bool:
-        """Whether an evaluation is over and not settled."""
+        """Whether an evaluation has ended and is not settled."""
         return self._task is not None and self._task.done()
 
     @property
     def due(self) -> bool:
-        """Whether another evaluation should begin."""
+        """Whether another evaluation should start."""
         return self._task is None and self._progress.steps >= self._progress.next_evaluation
 
     def start(self, source: ExperienceSource) -> None:
-        """Starts an evaluation of the newest policy, which is kept even if the registry forgets it meanwhile."""
+        """Starts an evaluation of the newest policy, which is kept even if the registry forgets it in the meantime."""
         progress = self._progress
         progress.next_evaluation = progress.steps + self._config.evaluation_interval_steps
         seed = evaluation_seed(self._config.seed, progress.updates)
@@ -118,7 +118,7 @@ class Evaluations:
     async def _match(self, source: ExperienceSource, version: int, seed: int, seconds: float) -> None:
         """Plays against each reference; a match that fails is left out, like an evaluation."""
         assert self._league is not None
-        # Somebody may have promoted another model meanwhile.
+        # A user may have promoted another model in the meantime.
         promoted = await asyncio.to_thread(self._results.promoted, self._league.promoted)
         if promoted is not None:
             self._league.promote(*promoted)
@@ -133,7 +133,7 @@ class Evaluations:
             await self._disk.write(self._league.save_matches)
 
     def give_up(self) -> None:
-        """Cancels the evaluation, which is due again when the run goes on."""
+        """Cancels the evaluation, which is due again when the run continues."""
         if self._task is not None:
             self._task.cancel()
             self._progress.next_evaluation = self._progress.steps
@@ -176,6 +176,6 @@ class Evaluations:
 
 def differ_much(evaluation: Evaluation, training_return: float) -> bool:
     """Whether the newest training episodes, which are sampled, earn more than the best episode of an evaluation or more
-    than twice its mean: a policy that is good by chance alone, or play that is stuck."""
+    than twice its mean: a policy that is good only by chance, or play that is stuck."""
     gap = training_return - evaluation.mean_return
     return training_return > evaluation.max_return or gap > 0.5 * max(abs(training_return), abs(evaluation.mean_return))

@@ -57,7 +57,7 @@ class LiveRun:
             else:
                 await self._by(self._fleet, paused=paused)
         finally:
-            # Not on the event loop: a tracker may take a while to send the rest.
+            # In a thread, because a tracker may take a while to send the rest.
             await asyncio.to_thread(self.close)
 
     def close(self) -> None:

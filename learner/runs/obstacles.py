@@ -1,4 +1,4 @@
-"""Obstacles of a run, for now: shown in its status and in the log, and cleared when the cause is gone."""
+"""Transient obstacles of a run: shown in its status and in the log, and cleared when they end."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ PATIENCE_SECONDS = 10.0
 
 
 class Obstacles:
-    """What is in the way of one run: `scheduler`, `disk`, `experience`. Used on the event loop."""
+    """The obstacles of one run: `scheduler`, `disk`, `experience`. Used on the event loop."""
 
     def __init__(self, run_id: str, on_change: Callable[[], None] = lambda: None) -> None:
         self._run_id = run_id
@@ -22,7 +22,7 @@ class Obstacles:
         self._met: dict[str, str] = {}
         self._refused_in_a_row = 0
         self.advice = ""
-        """What would help the run, though nothing is in its way."""
+        """Advice that would help the run, although nothing holds it up."""
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -39,7 +39,7 @@ class Obstacles:
         log.warning("waiting_for_experience", seconds=seconds, outstanding=outstanding)
 
     def meet(self, kind: str, sentence: str) -> None:
-        """Notes what is in the way; logs it once until it changes."""
+        """Notes an obstacle; logs it once until it changes."""
         if self._met.get(kind) != sentence:
             self._met[kind] = sentence
             log.warning("run_obstructed", run_id=self._run_id, by=kind, reason=sentence)

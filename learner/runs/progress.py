@@ -1,4 +1,4 @@
-"""Where a run stands: its owner writes this, everyone else reads it."""
+"""The progress of a run: its owner writes this, all others read it."""
 
 import enum
 from collections import deque
@@ -51,7 +51,7 @@ class Progress:
     goals_in_a_row: int = 0
     # Version of the newest checkpoint on disk.
     checkpoint_version: int = 0
-    # Steps at which the next evaluation is due; 0 before the run has begun.
+    # Steps at which the next evaluation is due; 0 before the run has started.
     next_evaluation: int = 0
     failed_rollouts: int = 0
     failed_evaluations: int = 0

@@ -99,7 +99,7 @@ class Driver:
         entry.tell()
 
     def _put_away(self, entry: Entry) -> None:
-        """Cleans up after a run that has ended. If the learner is stopping, the run goes on at the next start."""
+        """Cleans up after a run that has ended. If the learner is stopping, the run continues at the next start."""
         if entry.live is not None and not self.closing:
             with ExperienceQueue.books:
                 self._past.add(entry.live.run.queue)

@@ -1,4 +1,4 @@
-"""When a run ends, and in which state: told to stop, failed, goal reached, or budget used up. Does no I/O."""
+"""When a run ends, and in which state: stopped, failed, goal reached, or budget used up. Does no I/O."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ class RunEnd:
 
     @property
     def told(self) -> bool:
-        """Whether the run was told to end."""
+        """Whether the run was asked to end."""
         return self.failure is not None or self.stop_reason is not None
 
     @property
@@ -39,7 +39,7 @@ class RunEnd:
         self.failure = self.failure or reason
 
     def state_and_reason(self) -> tuple[RunState, str]:
-        """The state it ends in, and the reason for people."""
+        """The state it ends in, and the reason to show."""
         if self.failure is not None:
             return RunState.FAILED, self.failure
         if self.stop_reason is not None:

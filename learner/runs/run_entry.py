@@ -1,4 +1,4 @@
-"""One run as its learner knows it, and the counters of runs that are gone."""
+"""One run as its learner knows it, and the counters of removed runs."""
 
 import asyncio
 import threading

@@ -17,7 +17,7 @@ log = get_logger("parlmesh.learner")
 
 
 class RunRecord(Config):
-    """A run between two lives of its learner."""
+    """A run between two starts of its learner."""
 
     run_id: str
     state: RunState
@@ -29,7 +29,7 @@ class RunRecord(Config):
     """Why it ended."""
     end_time: float | None = None
     standing: Mapping[str, Any] = Field(default_factory=dict)
-    """How far it came, once it has ended; before that, its checkpoint says so."""
+    """Its progress, once it has ended; before that, its checkpoint has it."""
 
     def write(self, folder: Path) -> None:
         """Returns when the record is on disk."""

@@ -46,7 +46,7 @@ _RECALL_SECONDS = 1.0
 
 
 class Runs:
-    """The runs by id. Lives on the event loop; files are written in threads."""
+    """The runs by id. Used on the event loop; files are written in threads."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Runs:
         try:
             entry.live = self._driver.launch(entry)
         except FleetError:
-            # For the operator to mend, who is told before anything is served.
+            # The operator must repair it, and is told before anything is served.
             raise
         except OSError as error:
             # This passes, or is mended while other runs train; it is tried again until then.
@@ -119,11 +119,11 @@ class Runs:
         try:
             entry.record.write(config.run_dir)
         except OSError as error:
-            # The next change writes it; until then a start finds the run as it was.
+            # The next change writes it; until then a start finds the run unchanged.
             log.warning("run_record_not_written", run_id=entry.run_id, error=sentence_of(error))
 
     async def keep(self, stop: asyncio.Event) -> None:
-        """Trains all active runs until `stop`; each then has a checkpoint and goes on at the next start."""
+        """Trains all active runs until `stop`; each then has a checkpoint and continues at the next start."""
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -267,7 +267,7 @@ class Runs:
             return entry
 
     async def resume(self, run_id: str) -> Entry:
-        """Goes on after a pause."""
+        """Continues after a pause."""
         async with self._changing:
             entry = self.get(run_id)
             live = self._living(entry, "resumed")
@@ -279,7 +279,7 @@ class Runs:
             return entry
 
     async def stop(self, run_id: str) -> Entry:
-        """Ends a run after the current update; leaves an ended run alone."""
+        """Ends a run after the current update; an ended run is unchanged."""
         async with self._changing:
             entry = self.get(run_id)
             reason = "stopped on request"

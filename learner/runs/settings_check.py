@@ -19,7 +19,7 @@ _ENVELOPE_BYTES = 4096
 _FLOAT_BYTES = 4
 # No limit grows beyond this by itself.
 MOST_TRAJECTORY_BYTES = 256 * 1024 * 1024
-# Settings that decide the shape of what a checkpoint holds.
+# Settings that decide the shape of a checkpoint's content.
 _SHAPING = (
     "algorithm",
     "environment",
@@ -34,7 +34,7 @@ _SHAPING = (
 
 
 def check_feasible(config: LearnerConfig, policy: PolicySpec, schema: TrajectorySchema) -> None:
-    """Raises a ConfigError that names the settings, their values and what is possible."""
+    """Raises a ConfigError that names the settings, their values and the possible ones."""
     _check_batch(config)
     _check_policy(config, policy)
     if config.mode == "fleet":

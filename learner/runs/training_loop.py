@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class TrainingRun:
-    """Lives on the event loop; only updates and file writing run elsewhere."""
+    """Used on the event loop; only updates and file writing run elsewhere."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class TrainingRun:
         self.on_strike: Callable[[str, str, str], None] = lambda sender, reason, why: None
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Goes back to a checkpoint, before `train`."""
+        """Returns to a checkpoint, before `train`."""
         self._trainer.restore(checkpoint.of_trainer)
         self.progress.restore(checkpoint.counters)
         self.progress.checkpoint_version = checkpoint.version
@@ -131,7 +131,7 @@ class TrainingRun:
             await self._loop(source)
             await self._close(source)
         except DiskRefuses as error:
-            # The learner leaves; on disk the run is still running, and goes on from its last checkpoint.
+            # The learner stops; on disk the run is still running, and it continues from its last checkpoint.
             log.error("run_not_saved", error=str(error), steps=self.progress.steps)
             self._set_state(RunState.STOPPED)
         except Exception as error:
@@ -146,7 +146,7 @@ class TrainingRun:
 
     @property
     def ending(self) -> bool:
-        """Whether the run was told to end."""
+        """Whether the run was asked to end."""
         return self._end_of_run.told
 
     def publish(self) -> None:
@@ -161,7 +161,7 @@ class TrainingRun:
             await self._disk.write(self._versions.reserve, self.progress.version + 1)
 
     async def _enter_league(self) -> None:
-        """Makes the newest version an opponent when it is due; it is on disk before anybody plays against it."""
+        """Makes the newest version an opponent when it is due; it is on disk before any actor plays against it."""
         version = self.progress.version
         if self.league is not None and self.league.due(version):
             await self._disk.write(self.league.save, version, self.registry.get("", version).blob.data)
@@ -212,7 +212,7 @@ class TrainingRun:
         self.wake()
 
     def resume(self) -> None:
-        """Goes on after a pause."""
+        """Continues after a pause."""
         self.progress.check_state(RunState.PAUSED, "resumed")
         self._ticked = self._clock()
         self._set_state(RunState.RUNNING)
@@ -240,7 +240,7 @@ class TrainingRun:
             if update.applied and self.progress.updates % self.config.checkpoint_interval_versions == 0:
                 await self._save(source)
             await self._evaluate_if_due(source)
-        # After a stop the actors may have been stopped too: then there is nobody to evaluate.
+        # After a stop the actors may have been stopped too: then no actor can evaluate.
         if self.ending or self._end_of_run.goal_reached:
             return
         if not self._evaluations.under_way:
@@ -248,7 +248,7 @@ class TrainingRun:
         await self._await_evaluation()
 
     async def _next_batch(self, source: ExperienceSource) -> list[Trajectory] | None:
-        """A batch, or None when the run is over."""
+        """A batch, or None when the run has ended."""
         started = self._clock()
         try:
             while True:
@@ -262,7 +262,7 @@ class TrainingRun:
                     await self._save(source)
                 if self.progress.state is RunState.RUNNING:
                     await self._top_up(source)
-                # The top-up took time; the run may have been paused meanwhile.
+                # The top-up took time; the run may have been paused in the meantime.
                 if self.progress.state is RunState.RUNNING:
                     batch = self.queue.take(self.config.batch_trajectories, self.progress.version)
                     if batch is not None:
@@ -350,7 +350,7 @@ class TrainingRun:
         await self._end(state, reason)
 
     async def _save(self, source: ExperienceSource) -> None:
-        # Queued trajectories are not part of a checkpoint: a serial source goes back to before them.
+        # Queued trajectories are not part of a checkpoint: a serial source returns to the state before them.
         counters = {**self.progress.counters(), "goal_return": self.config.goal_return}
         version = self.progress.version
         await self._disk.write(self._write, source, counters, len(self.queue))
@@ -362,7 +362,7 @@ class TrainingRun:
         self._checkpoints.save(checkpoint)
 
     async def _end(self, state: RunState, reason: str) -> None:
-        # Written down before anybody is told.
+        # Recorded before it is announced.
         await self._disk.write(self.on_end, state, reason)
         self.progress.reason = reason
         self._set_state(state)

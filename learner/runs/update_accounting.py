@@ -1,4 +1,4 @@
-"""Where an update is counted: the run's progress, its record, the metrics, and who waited for whom."""
+"""Counts an update: in the run's progress, its record and the metrics, with the time that learner and actors waited."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -14,12 +14,12 @@ from .progress import Progress, Rate
 
 
 class BatchFigures(NamedTuple):
-    """What is counted of a batch."""
+    """The figures of a batch."""
 
     lags: list[int]
     """How many versions older than the trained one each trajectory's policy was."""
     returns: list[float]
-    """Of the episodes that ended."""
+    """Returns of the episodes that ended."""
     longest_episode: int
     step_seconds: float
     """Seconds per step of one environment where it was slowest."""

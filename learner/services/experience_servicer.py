@@ -55,13 +55,13 @@ class ExperienceServicer(ExperienceServiceServicer):
     ) -> None:
         files = self._folder.open()
         try:
-            # Sent at once, because the first trajectory may not fit.
+            # Sent immediately, because the first trajectory may not fit.
             told = message_limit_metadata(self._message_bytes)
             await context.send_initial_metadata(told if files is None else told + files.metadata)
             receipts, who = Receipts(), caller()
             node_id = who.name if who.role is Role.ACTOR else ""
             async with asyncio.TaskGroup() as group:
-                # A separate task, so that the next trajectory is read while a receipt is on its way.
+                # A separate task, so that the next trajectory is read while a receipt is being written.
                 reading = group.create_task(self._read(request_iterator, files, receipts, node_id))
                 async for receipt in receipts:
                     await context.write(receipt)
@@ -108,7 +108,7 @@ class ExperienceServicer(ExperienceServiceServicer):
             await receipts.put(receipt, together=request.receipts_together)
 
     def _read_file(self, files: UploadFiles | None, named: pb.UploadFile) -> bytes:
-        """A copy, which the actor cannot change any more."""
+        """A copy, which the actor can no longer change."""
         if files is None:
             raise unreadable("no files were offered on this stream")
         limit = min(MOST_BYTES, self._message_bytes)
@@ -137,9 +137,9 @@ class ExperienceServicer(ExperienceServiceServicer):
 class Receipts:
     """Receipts between reading and writing: in order, bounded, and good ones joined if the sender supports that.
 
-    A sender with many trajectories under way gets a few receipts as one, because each costs both sides as much as a
-    small trajectory. How many it has under way shows when a receipt waits for the next in vain: that is tried seldom,
-    and not again soon.
+    A sender with many trajectories in flight gets a few receipts as one, because each costs both sides as much as a
+    small trajectory. A receipt that waits for the next in vain shows how many are in flight; this is tried seldom, and
+    not again soon.
     """
 
     def __init__(self) -> None:
@@ -180,7 +180,7 @@ class Receipts:
                 yield receipt
 
     def _take(self) -> list[pb.UploadTrajectoriesResponse]:
-        """All that are there."""
+        """All receipts that wait."""
         taken: list[pb.UploadTrajectoriesResponse] = []
         joins = False
         for receipt, together in self._waiting:

@@ -1,4 +1,4 @@
-"""Splits a long list into pages: each goes on where the previous one ended, even if entries came or went."""
+"""Splits a long list into pages: each continues where the previous one ended, even if entries were added or removed."""
 
 import base64
 import json
@@ -36,7 +36,7 @@ def page(
     for item in rest[: size or MOST_ITEMS]:
         message = to_message(item)
         room -= message.ByteSize()
-        # At least one, or the caller would never get any further.
+        # At least one, or the caller would make no progress.
         if room < 0 and found:
             break
         found.append(message)
@@ -57,4 +57,4 @@ def _key_of(token: str) -> Key:
         return float(time), int(number), str(name)
     except (ValueError, TypeError, RecursionError, OverflowError):
         shown = repr(token[:40])
-        raise InvalidInput(f"page_token {shown} is not one that was given out", reason="INVALID_PAGE_TOKEN") from None
+        raise InvalidInput(f"page_token {shown} is not from an earlier answer", reason="INVALID_PAGE_TOKEN") from None

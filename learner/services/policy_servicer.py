@@ -61,7 +61,7 @@ class PolicyServicer(PolicyServiceServicer):
     async def WatchPolicy(  # type: ignore[override]
         self, request: pb.WatchPolicyRequest, context: Context
     ) -> AsyncIterator[bytes]:
-        """Yields serialised messages; those with a policy are the same as GetPolicy's."""
+        """Yields serialised messages; messages with a policy are the same as GetPolicy's."""
         registry = self._registry_of(request.run_id)
         encoding, version = encoding_of(request.encoding), 0
         have_version = 0 if registry.is_other(request.run_uid) else request.have_version
@@ -89,6 +89,6 @@ class PolicyServicer(PolicyServiceServicer):
 
     @property
     def service(self) -> Service:
-        """What the server registers."""
+        """The service that the server registers."""
         methods = ("GetPolicy", "WatchPolicy")
         return service_of(pb.DESCRIPTOR, "PolicyService", self, writes_encoded=methods)

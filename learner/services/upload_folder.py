@@ -18,7 +18,7 @@ _MOST_FILES = 64
 
 
 class UploadFolder:
-    """Exists while streams are open; what a killed learner left in it is removed before the first."""
+    """Exists while streams are open; files that a killed learner left in it are removed before the first stream."""
 
     def __init__(self, path: Path | None) -> None:
         """None = actors send everything."""
@@ -56,7 +56,7 @@ class UploadFolder:
 
 
 class UploadFiles:
-    """The files of one stream. They stay open, because the actor writes to the same ones again and again."""
+    """The files of one stream. They stay open, because the actor writes to the same ones repeatedly."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

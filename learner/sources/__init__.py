@@ -1,1 +1,1 @@
-"""Where a run's experience comes from: the fleet, or this process."""
+"""The sources of a run's experience: the fleet, or this process."""

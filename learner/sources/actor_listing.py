@@ -54,7 +54,7 @@ class RolloutActors:
         return self._nodes.get(actor_id, "")
 
     async def look(self) -> None:
-        """Asks the scheduler; without an answer, everything stays as it is."""
+        """Asks the scheduler; without an answer, nothing changes."""
         request = pb.ListActorsRequest(states=[pb.ACTOR_STATE_READY])
         try:
             listing = pages(partial(self._stub.ListActors, timeout=_CALL_SECONDS), request)

@@ -1,4 +1,4 @@
-"""Where a run's experience comes from: a fleet or this process."""
+"""The source of a run's experience: a fleet or this process."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class ExperienceSource(Protocol):
 
     @property
     def outstanding(self) -> int:
-        """Trajectories asked for that have neither arrived nor failed."""
+        """Requested trajectories that have neither arrived nor failed."""
 
     async def request(self, count: int, min_version: int) -> None:
         """Asks for trajectories of a policy not older than `min_version`; they arrive in the run's queue."""
@@ -48,5 +48,5 @@ class ExperienceSource(Protocol):
     def tensors(self, *, untrained: int) -> Mapping[str, Array]:
         """The state that decides the next trajectories, for a checkpoint; the last `untrained` are not learnt from yet.
 
-        Empty when it cannot be saved: actors go on by themselves.
+        Empty if it cannot be saved: actors continue independently.
         """

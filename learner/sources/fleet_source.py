@@ -39,7 +39,7 @@ _INNOCENT = frozenset({"TASK_LOST", "QUEUE_TIMEOUT", "CANCELLED"})
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """What the source calls to tell its run."""
+    """The callbacks of the source to its run."""
 
     changed: Callable[[], None]
     """Something arrived or failed."""
@@ -49,7 +49,7 @@ class Listener:
     obstacle: Callable[[str], None]
     """Why no rollouts can be submitted now; empty when they can."""
     note: Callable[[str], None]
-    """What would help; empty when nothing would."""
+    """Advice that would help; empty if there is none."""
 
 
 class FleetSource:
@@ -102,7 +102,7 @@ class FleetSource:
 
     async def request(self, count: int, min_version: int) -> None:
         """Submits one background task per trajectory."""
-        # After rollouts that fail at once, the next are not asked for at once.
+        # After rollouts that fail immediately, the next ones are requested after a pause.
         await asyncio.sleep(min(_LONGEST_PAUSE_SECONDS, _PAUSE_SECONDS * self._failures.in_a_row))
         avoided = self._failures.avoided(self._clock()) | self._old
         specs = [self._rollout(min_version, self._actors.node_without(avoided)) for _ in range(count)]
@@ -111,7 +111,7 @@ class FleetSource:
     async def evaluate(self, version: int, seed: int, seconds: float) -> Evaluation:
         """Submits one task, as urgent as rollouts, and waits for it; cancels it if it takes too long.
 
-        Nodes evaluate in turn, so that no single node can claim that a goal is reached.
+        Nodes take turns to evaluate, so that no single node can claim that a goal is reached.
         """
         spec = self._evaluation(version, seed, seconds)
         evaluator = self._actors.evaluator(self._old)
@@ -151,11 +151,11 @@ class FleetSource:
         return outcome
 
     def tensors(self, *, untrained: int) -> dict[str, Array]:
-        """Empty, because the actors' environments go on by themselves."""
+        """Empty, because the actors' environments continue independently."""
         return {}
 
     async def close(self) -> None:
-        """Cancels the rollouts that nobody waits for any more."""
+        """Cancels the rollouts that are no longer waited for."""
         if self.asked.outstanding:
             await self._dispatcher.cancel(sorted(self.asked.outstanding))
             self.asked.outstanding.clear()
@@ -229,7 +229,7 @@ class FleetSource:
 
     @cached_property
     def _common(self) -> pb.Payload:
-        """What every rollout of the run asks for."""
+        """The common parameters of the run's rollouts."""
         config, discount = self._config, self._config.reward_discount
         return payload_to_proto(
             {

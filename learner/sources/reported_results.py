@@ -1,4 +1,4 @@
-"""What an untrusted actor reports of an evaluation, a match or a failure, checked before anything trusts it."""
+"""An untrusted actor's report of an evaluation, a match or a failure, checked before it is used."""
 
 import math
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 # After this many failures of one actor in a row, others are asked, for this long.
 _AVOIDED_AFTER = 3
 _AVOIDED_SECONDS = 60.0
-# An actor that held a rollout far longer than others rests at once, and twice as long each time.
+# An actor that held a rollout far longer than others is avoided immediately, and twice as long each time.
 _LONGEST_REST_SECONDS = 3600.0
 # At most this many actors are remembered as slow.
 _MOST_SLOW = 1000
@@ -62,7 +62,7 @@ class Failures:
             self._last.pop(actor_id, None)
 
     def avoided(self, now: float) -> frozenset[str]:
-        """Actors that are better left alone for now; each gets another chance after a while."""
+        """Actors to avoid for now; each gets another chance after a while."""
         for actor_id in [each for each, last in self._last.items() if now - last >= _AVOIDED_SECONDS]:
             del self._by_actor[actor_id], self._last[actor_id]
         resting = [each for each, until in self._rests_until.items() if until > now]

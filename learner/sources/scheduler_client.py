@@ -35,7 +35,7 @@ _UNFINISHED = (pb.TASK_STATE_WAITING, pb.TASK_STATE_QUEUED, pb.TASK_STATE_RUNNIN
 
 @dataclass(slots=True)
 class _Lane:
-    """Tasks of one kind on their way to the scheduler, so that a refused kind holds up no other."""
+    """Tasks of one kind to be submitted, kept apart so that a refused kind holds up no other."""
 
     unsent: list[pb.TaskSpec] = field(default_factory=list)
     # Being submitted; the scheduler may not know them yet.
@@ -53,8 +53,8 @@ class Dispatcher:
         on_outcome: Callable[[pb.Outcome], None],
         on_obstacle: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        """`on_obstacle` is told why tasks cannot be submitted now, with an empty text when they can again;
-        `refused` says the same by kind."""
+        """`on_obstacle` is called with the reason why tasks cannot be submitted now, or an empty text when they can
+        again; `refused` has the reasons by kind."""
         self._stub = SchedulerServiceStub(channel)
         self._submitter = submitter
         self._on_outcome = on_outcome
@@ -72,7 +72,7 @@ class Dispatcher:
         """Names the tasks and hands them to `run`; never waits."""
         for spec in specs:
             self._count += 1
-            # Nobody can guess the id of a task that another actor was given.
+            # No actor can guess the id of another actor's task.
             spec.task_id = f"{self._submitter}-{self._life}-{self._count}-{secrets.token_hex(4)}"
             spec.submitter = self._submitter
             self._pending.add(spec.task_id)
@@ -92,7 +92,7 @@ class Dispatcher:
             group.create_task(self._sweep())
 
     async def cancel(self, task_ids: Sequence[str]) -> None:
-        """Cancels what it can; tasks that cannot be cancelled end by themselves."""
+        """Cancels the tasks it can; the others end by themselves."""
         unsent = self._unsent()
         self._pending.difference_update(task_ids)
         for lane in self._lanes.values():
@@ -144,7 +144,7 @@ class Dispatcher:
                 await self._stub.SubmitTasks(request, timeout=_CALL_SECONDS)
 
         await self._retried(submit, "submit", kind)
-        # Tasks cancelled meanwhile may have arrived with an attempt whose answer was lost.
+        # Tasks cancelled in the meantime may have arrived with an attempt whose answer was lost.
         unwanted, lane.sending = sorted(lane.sending - self._pending), set()
         await self._cancel(unwanted)
 
@@ -189,7 +189,7 @@ class Dispatcher:
             self._settle(answer.task.outcome)
 
     async def _cancel_leftovers(self) -> None:
-        """Cancels this submitter's tasks from before a restart, which ask for policies that are gone."""
+        """Cancels this submitter's tasks from before a restart, which ask for policies that no longer exist."""
         request = scheduler_pb.ListTasksRequest(states=_UNFINISHED, page_size=1_000)
         async for page in pages(functools.partial(self._stub.ListTasks, timeout=_CALL_SECONDS), request):
             old = [task.spec.task_id for task in page.tasks if self.is_leftover(task.spec.task_id)]
@@ -219,8 +219,8 @@ class Dispatcher:
         self._on_obstacle("; ".join(dict.fromkeys(self.refused.values())))
 
     async def _retried(self, call: Callable[[], Awaitable[object]], name: str, kind: str = "") -> None:
-        """Repeats a call until the scheduler accepts it: what it refuses now it may accept later, when an actor with
-        the kind is back or a limit was raised."""
+        """Repeats a call until the scheduler accepts it: it may accept a refused call later, when an actor with the
+        kind is back or a limit was raised."""
         backoff = Backoff(rng=random.Random())  # noqa: S311 - jitter
         while True:
             try:

@@ -90,7 +90,7 @@ class SerialSource:
         self._incarnation = SERIAL_INCARNATION
         # Made in the thread that uses it: parts of some environments, such as rsshogi's boards, are bound to a thread.
         self._collector = self._thread.submit(self._new_collector).result()
-        # Where the collector stood before each of the last trajectories.
+        # The collector's state before each of the last trajectories.
         self._marks: deque[Mark] = deque(maxlen=config.batch_trajectories)
         self._sequence = 0
         self._refused_in_a_row = 0
@@ -100,7 +100,7 @@ class SerialSource:
 
     @property
     def outstanding(self) -> int:
-        """Nothing is under way between two calls."""
+        """Nothing is in progress between two calls."""
         return 0
 
     async def go_on(self, tensors: Mapping[str, Array], policy: bytes, version: int) -> None:
@@ -137,7 +137,7 @@ class SerialSource:
             )
 
     async def evaluate(self, version: int, seed: int, seconds: float) -> Evaluation:
-        """Plays in a worker thread, which stops at the next step once nobody waits for it."""
+        """Plays in a worker thread, which stops at the next step once it is no longer waited for."""
         if self._evaluating is not None and not self._evaluating.done():
             raise Unavailable("the previous evaluation hangs in a step of its environment")
         blob, episodes = self._registry.get("", version).blob, self._config.evaluation_episodes

@@ -1,6 +1,5 @@
 """Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905) in torch, with hand-written gradients: autograd would also
-compute those of the critics' weights when only the action's are needed. Actions are in −1..1.
-"""
+compute the critics' weight gradients when only the action's gradient is needed. Actions are in −1..1."""
 
 import math
 from typing import NamedTuple

@@ -11,7 +11,7 @@ from parlmesh.types import ACTION_MASK, Array
 
 
 class Reader:
-    """For one kind of environment, which is created once, and only if its spaces are needed."""
+    """Checks observations of one kind of environment, which is created once, and only if its spaces are needed."""
 
     def __init__(self, spec: PolicySpec, environment: Mapping[str, Any]) -> None:
         self._spec = spec

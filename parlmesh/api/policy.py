@@ -65,7 +65,7 @@ class TrainedPolicy:
         return self._reader.give(self.policy.to_environment(choice.action), single=single)
 
     def choose_action(self, observation: Any) -> Any:
-        """The same as `act(observation)`."""
+        """An alias of `act(observation)`."""
         return self.act(observation)
 
     def save(self, path: str | Path) -> Path:
@@ -80,7 +80,7 @@ class TrainedPolicy:
 
     @classmethod
     def load_model(cls, source: "str | Path | TrainingRun") -> "TrainedPolicy":
-        """The same as `parlmesh.load_policy(source)`."""
+        """An alias of `parlmesh.load_policy(source)`."""
         return load_policy(source)
 
 

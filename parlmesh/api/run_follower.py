@@ -272,7 +272,7 @@ class Follower:
         with self._lock:
             loop, channel = self._loop, self._channel
         if loop is None or channel is None:
-            raise Unavailable(f"run {self._run_id} has ended, or has not begun", reason="NOT_RUNNING")
+            raise Unavailable(f"run {self._run_id} has ended, or has not started", reason="NOT_RUNNING")
 
         async def called() -> T:
             try:

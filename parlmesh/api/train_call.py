@@ -75,7 +75,7 @@ class TrainingRun:
         self._follower.command("Resume")
 
     def stop(self) -> None:
-        """Ends the run and keeps what it has learnt; waits for the end, except inside a callback."""
+        """Ends the run and keeps its policy; waits for the end, except inside a callback."""
         self._follower.stop()
         if threading.get_ident() != self._calling:
             self._ended.wait()

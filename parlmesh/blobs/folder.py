@@ -92,7 +92,7 @@ class BlobFolder:
         return array
 
     def _let_go(self, descriptor: int) -> None:
-        """Unlocks a blob when no array shows it any more, and unmaps a removed file: nobody will read it again."""
+        """Unlocks a blob once no array uses it, and unmaps a removed file, which will not be read again."""
         found = os.fstat(descriptor)
         _held.discard(descriptor)
         os.close(descriptor)
@@ -138,13 +138,13 @@ class BlobFolder:
             np.copyto(np.frombuffer(mapping, np.uint8), np.frombuffer(data, np.uint8))
         finally:
             # Unlock before the file gets its name: readers must find a blob unlocked. Closing alone would not unlock
-            # it, because a process forked meanwhile also has the descriptor.
+            # it, because a process forked in the meantime also has the descriptor.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
         return True
 
     def _locked(self, name: str) -> int:
-        """A descriptor of the blob's file. Until it is closed, nobody writes to the file."""
+        """A descriptor of the blob's file. Until it is closed, no process writes to the file."""
         file = self.file(name)
         for _ in range(_TRIES):
             try:
@@ -153,7 +153,8 @@ class BlobFolder:
                 raise _unread(name, error) from None
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                # The file may have become another blob before the lock; then the name is gone or on another file.
+                # The file may have become another blob before the lock; then the name no longer exists or is another
+                # file's.
                 if os.path.samestat(os.fstat(descriptor), os.lstat(file)):
                     return descriptor
             except OSError:
@@ -164,7 +165,7 @@ class BlobFolder:
     def _mapped(self, name: str, size: int, digest: str, found: os.stat_result) -> Mapping:
         if found.st_size != size:
             raise InvalidInput(f"{name} has {found.st_size} bytes, but {size} were requested", reason="BLOB_SIZE")
-        # This process's own bytes need no check: nobody else writes under their name.
+        # This process's own bytes need no check: no other process writes under their name.
         own = name in self._written
         try:
             mapping = self._read.of(self.file(name), found, at_once=not own)
@@ -198,7 +199,7 @@ def _unread(name: str, error: OSError) -> FleetError:
 
 
 def _gone(name: str) -> NotFound:
-    return NotFound(f"{name} is not kept any more", reason="BLOB_GONE", blob=name)
+    return NotFound(f"{name} is no longer kept", reason="BLOB_GONE", blob=name)
 
 
 def name_behind(array: Array) -> str:

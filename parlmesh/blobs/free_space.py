@@ -1,4 +1,4 @@
-"""Where blobs are kept, how much room they may take, and the errors when there is none."""
+"""The place where blobs are kept, how much room they may take, and the errors when there is none."""
 
 import errno
 import os
@@ -53,7 +53,7 @@ def cannot_keep(what: str, size: int, folder: Path, error: OSError) -> FleetErro
 
 
 def free_bytes(folder: Path) -> int:
-    """What an ordinary user may still write there; 0 when the folder itself is gone."""
+    """Bytes that an ordinary user may still write there; 0 if the folder does not exist."""
     try:
         found = os.statvfs(folder)
     except OSError:

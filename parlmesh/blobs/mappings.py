@@ -1,4 +1,4 @@
-"""Files that this process has mapped, and how many arrays may show them. They stay mapped for a while, even when a file
+"""Files that this process has mapped, and how many arrays may use them. They stay mapped for a while, even when a file
 becomes another blob: mapping pages takes longer than reading them."""
 
 import ctypes
@@ -33,13 +33,13 @@ class Mapping(mmap.mmap):
 
     inode = 0
     name = ""
-    """The blob that the file was when it was last read."""
+    """The blob that the file contained when it was last read."""
     written_ns = 0
     """When that blob was written."""
 
     @classmethod
     def of(cls, descriptor: int, size: int, prot: int, flags: int) -> "Mapping":
-        # Python frees this empty memory when nobody uses it any more; the file is mapped in its place.
+        # Python frees this empty memory once it is unused; the file is mapped in its place.
         mapping = cls(-1, size, flags=_PLACE, prot=prot)
         address = np.frombuffer(mapping, np.uint8).ctypes.data
         if _mmap(address, size, prot, mmap.MAP_SHARED | _FIXED | flags, descriptor, 0) != address:
@@ -93,7 +93,7 @@ class Mappings:
 
     def _mapped(self, file: Path, found: os.stat_result, at_once: bool) -> Mapping:
         access = os.O_RDWR if self._prot & mmap.PROT_WRITE else os.O_RDONLY
-        # Do not use the descriptor that holds a lock: a mapping keeps what it was made from open, and with it the lock.
+        # Do not use the descriptor that holds a lock: a mapping keeps its file open, and with it the lock.
         descriptor = os.open(file, access | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             if os.fstat(descriptor).st_ino != found.st_ino:

@@ -28,7 +28,7 @@ class Reference:
 
 
 def digest_of(data: bytes | memoryview) -> str:
-    """128 bits. A name is also bound to its writer, so nobody gains from finding other bytes with the same digest."""
+    """128 bits. A name is also bound to its writer, so other bytes with the same digest gain nothing."""
     return xxhash.xxh3_128_hexdigest(data)
 
 

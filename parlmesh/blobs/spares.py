@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 
 SPARES = ".spares"
-# Spares to try among those that fit; the first ones are often still in use, by readers that have only just begun.
+# Spares to try among those that fit; the first ones are often still in use, by readers that have just started.
 _TRIES = 8
 # A spare this many times larger than needed is left for something larger.
 _TOO_LARGE = 2
@@ -43,19 +43,19 @@ class Spare:
 
 
 class Spares:
-    """The spares of one folder, for all its processes; none until somebody opens the stock."""
+    """The spares of one folder, for all its processes; none until a process opens the stock."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._path = folder / SPARES
 
     def open(self) -> None:
-        """Starts a stock, and removes what an earlier process left."""
+        """Starts a stock, and removes the spares of an earlier process."""
         self._path.mkdir(mode=0o700, exist_ok=True)
         self.clear()
 
     def close(self) -> None:
-        """Removes the stock, including what is added meanwhile."""
+        """Removes the stock, including spares added in the meantime."""
         self.clear()
         with suppress(OSError):
             self._path.rmdir()
@@ -75,13 +75,13 @@ class Spares:
         """Turns a blob's file into a spare, which removes the blob; returns how many bytes are kept."""
         found = os.lstat(file)
         if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-            file.unlink()  # somebody who gave it a second name wants to keep its bytes
+            file.unlink()  # it has a second name, whose owner wants to keep the bytes
             return 0
         file.rename(self._path / f"{int(now * 1000):015d}-{found.st_size}-{found.st_ino}")
         return found.st_size
 
     def remove(self, file: Path) -> None:
-        """Removes a blob's file. Frees its memory even if processes have it mapped, unless somebody is reading it."""
+        """Removes a blob's file. Frees its memory even if processes have it mapped, unless one is reading it."""
         try:
             descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
@@ -97,9 +97,9 @@ class Spares:
             os.close(descriptor)
 
     def take(self, size: int, file: Path, mapped: Container[int]) -> int | None:
-        """Turns a spare that nobody reads into a file of that size; its locked descriptor, or None if there is none.
+        """Turns a spare without readers into a file of that size; its locked descriptor, or None if there is none.
 
-        Its bytes are left as they were. `mapped`: inodes to prefer.
+        Its bytes are unchanged. `mapped`: inodes to prefer.
         """
         for spare in islice(self._fitting(size, mapped), _TRIES):
             descriptor = self._taken(spare, file)
@@ -112,7 +112,7 @@ class Spares:
         return None
 
     def discard(self, spare: Spare) -> None:
-        """Removes a spare. Frees its memory at once even if processes have it mapped, unless somebody is reading it."""
+        """Removes a spare. Frees its memory immediately even if processes have it mapped, unless one is reading it."""
         file = private_file(self._folder)
         descriptor = self._taken(spare, file)
         if descriptor is not None:
@@ -156,12 +156,12 @@ class Spares:
     def _put_back(self, file: Path, spare: Spare) -> None:
         try:
             os.rename(file, self._path / spare.name)
-        except FileNotFoundError:  # the stock was closed meanwhile
+        except FileNotFoundError:  # the stock was closed in the meantime
             file.unlink(missing_ok=True)
 
 
 def _is_locked(descriptor: int) -> bool:
-    """Locks the file; False when somebody is reading it."""
+    """Locks the file; False if a process is reading it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -170,7 +170,7 @@ def _is_locked(descriptor: int) -> bool:
 
 
 def private_file(folder: Path) -> Path:
-    """A file name that no blob has; what a killed writer leaves under it is swept."""
+    """A file name that no blob has; files that killed writers leave under such names are swept."""
     return folder / f".{secrets.token_hex(8)}"
 
 

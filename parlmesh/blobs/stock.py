@@ -15,7 +15,7 @@ _SWEPT_BYTES = 64 << 20
 
 
 class Stock:
-    """Spares, bounded in bytes, files and time; the oldest go first."""
+    """Spares, bounded in bytes, files and time; the oldest are removed first."""
 
     def __init__(self, folder: Path, *, seconds: float, clock: Callable[[], float]) -> None:
         self._spares = Spares(folder)
@@ -37,7 +37,7 @@ class Stock:
         self.bytes = self._files = 0
 
     def add(self, file: Path, size: int) -> None:
-        """Takes the file of a blob that nobody needs any more; removes it if it is of no use as a spare."""
+        """Takes the file of a blob that is no longer needed; removes it if it is of no use as a spare."""
         if size < _LEAST_BYTES:
             file.unlink(missing_ok=True)
             return
@@ -63,7 +63,7 @@ class Stock:
             self._files -= 1
 
     def sweep(self) -> None:
-        """Removes spares that nobody has taken for a long time."""
+        """Removes spares that have not been used for a long time."""
         oldest, swept = self._clock() - self._seconds, 0
         spares = self._spares.all()
         self.bytes, self._files = sum(spare.size for spare in spares), len(spares)

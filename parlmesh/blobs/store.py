@@ -17,7 +17,8 @@ from .free_space import cannot_keep
 from .references import Reference, check_name, in_life, name_of
 
 Tensors: TypeAlias = Mapping[str, Array | Reference]
-# Older releases look for another name, so they get blobs sent as if on another host: they do not lock what they read.
+# Older releases look for another name, so they get blobs sent as if on another host: they do not lock the files they
+# read.
 PROOF = ".proof-2"
 # Most bytes of arrays inside one message: the default of queue.max_payload_bytes, less what surrounds the arrays.
 _MOST_INSIDE = (4 << 20) - (64 << 10)
@@ -26,7 +27,7 @@ _NUMBERS = "biuf"
 
 
 class Blobs:
-    """Where this process keeps large arrays, and under which names. It keeps none until it is told where."""
+    """Keeps this process's large arrays. It keeps none until it knows the folder and its names."""
 
     def __init__(self) -> None:
         self.folder: BlobFolder | None = None
@@ -38,7 +39,7 @@ class Blobs:
         self.message_bytes = 0
         """Largest message: arrays for which the folder has no room go into it."""
         self.leaving: set[str] = set()
-        """Names being given up: their files may go at any moment, so the same bytes get another name."""
+        """Names being released: their files may be removed at any moment, so the same bytes get another name."""
 
     @property
     def told(self) -> tuple[str, ...]:
@@ -85,7 +86,7 @@ class Blobs:
     ) -> Tensors:
         """Puts large arrays into the folder and replaces them with references; see `keep`.
 
-        Names that are not `given` are added to `names`, even if an error follows: then nobody needs them.
+        Names that are not `given` are added to `names`, even if an error follows: those blobs are then not needed.
         """
         if self.folder is None or not any(map(self._is_large, tensors.values())):
             return tensors
@@ -112,8 +113,8 @@ class Blobs:
         return isinstance(given, np.ndarray) and given.nbytes >= self.least_bytes and given.dtype.kind in _NUMBERS
 
     def keep(self, array: Array, life: str, given: Collection[str] = ()) -> Reference:
-        """Puts one array into the folder. An array that shows a `given` blob becomes a reference to it; its giver keeps
-        it for the answer. Any other is written, because nobody else may still need the blob that it shows."""
+        """Puts one array into the folder. An array that uses a `given` blob becomes a reference to it; its owner keeps
+        it for the answer. Any other array is written, because the blob it uses may no longer be held."""
         if self.folder is None:
             raise FailedPrecondition("the scheduler keeps no blobs, or is on another host", reason="NO_BLOBS")
         if not isinstance(array, np.ndarray) or array.dtype.kind not in _NUMBERS or not array.nbytes:
@@ -139,7 +140,7 @@ class Blobs:
         return Reference(name, array.dtype, array.shape)
 
     def forget(self, names: Iterable[str]) -> None:
-        """Removes blobs of which nobody was told."""
+        """Removes blobs that were never announced."""
         if self.folder is not None:
             for name in names:
                 self.folder.remove(name)

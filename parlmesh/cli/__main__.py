@@ -116,7 +116,7 @@ def main() -> None:
         sys.stderr.write(f"parlmesh: {absent}\n")
         sys.exit(EXIT_CONFIGURATION)
     except BrokenPipeError:
-        # The reader is gone; the interpreter must not fail when it flushes the rest of stdout.
+        # The reader has ended; the interpreter must not fail when it flushes the rest of stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_BROKEN_PIPE)
     except OSError as error:

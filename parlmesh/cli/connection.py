@@ -1,4 +1,4 @@
-"""Connects the command line to a fleet: addresses, credentials, and errors as sentences for people."""
+"""Connects the command line to a fleet: addresses, credentials, and errors as readable sentences."""
 
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager

@@ -24,7 +24,7 @@ class Ending:
 
     @property
     def unevaluated(self) -> bool:
-        """Whether all evaluations failed, so that nobody knows what was learnt."""
+        """Whether all evaluations failed, so the quality of the policy is unknown."""
         if self.training is None:
             return False
         progress = self.training.progress

@@ -115,7 +115,7 @@ async def _interrupted(interrupts: "Interrupts", view: FleetView) -> Ending:
 
 
 class Interrupts:
-    """Ctrl-C, SIGTERM and a closed terminal: the first one asks for a graceful end, the second ends at once."""
+    """Ctrl-C, SIGTERM and a closed terminal: the first one asks for a graceful end, the second ends immediately."""
 
     def __init__(self, at_once: Callable[[], None]) -> None:
         self.first = asyncio.Event()

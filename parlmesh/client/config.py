@@ -27,12 +27,13 @@ class ClientConfig(Config):
     message_bytes: int = Field(default=1 << 30, ge=64 << 10, le=1 << 30)
     """Largest request; the scheduler announces its own limit (`listen.max_message_bytes`); the lower one applies."""
     blob_bytes: int = Field(default=4 << 30, ge=1 << 20, le=1 << 44)
-    """Size of the large arrays kept on this host if it is not the scheduler's; the least recently used go first."""
+    """Size of the large arrays kept on this host if it is not the scheduler's; the least recently used are removed
+    first."""
     blob_seconds: float = Field(default=300.0, gt=0, le=3600)
     """Longest transfer of one large array from or to the scheduler."""
     unclaimed_outcomes: int = Field(default=100_000, ge=1)
-    """Outcomes of `submit_task` and `submit_tasks` kept until `result` asks for them; the oldest go first."""
+    """Outcomes of `submit_task` and `submit_tasks` kept until `result` asks for them; the oldest are dropped first."""
     unclaimed_bytes: int = Field(default=256 << 20, ge=1)
-    """The same, by size."""
+    """Bytes of such outcomes that are kept."""
     max_workers: int = Field(default=10_000, ge=1, le=100_000)
     """Most workers that `initialize` starts."""

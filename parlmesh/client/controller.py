@@ -117,7 +117,7 @@ class PARLController(FleetOperations):
         return self._fleet.trouble if self._fleet is not None else ""
 
     async def close(self) -> None:
-        """Ends every wait, and the local fleet if there is one. A running fleet goes on with what it accepted."""
+        """Ends every wait, and the local fleet if there is one. A running fleet continues with tasks it accepted."""
         if self._loop is not None and self._loop.is_closed():
             return  # everything ended with it
         self._check_loop()
@@ -183,7 +183,8 @@ class PARLController(FleetOperations):
     async def result(self, task_id: str, timeout: float | None = None) -> Outcome:  # noqa: ASYNC109
         """Waits for the outcome of a task, even one that another client submitted.
 
-        Raises NotFound when there is no such task, and DeadlineExceeded when it has not ended in time; it then goes on.
+        Raises NotFound when there is no such task, and DeadlineExceeded when it has not ended in time; the task then
+        continues.
         """
         connection = self._connected()
         seconds = self._seconds(timeout)
@@ -223,20 +224,20 @@ class PARLController(FleetOperations):
     def submit(self, function: FunctionTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[R]":
         """Runs a function decorated with @parlmesh.task on the fleet; the future has its value or its error.
 
-        Cancelling the future cancels the task. The future of another call may be an argument: the scheduler
-        sends its value. Priority and time limits belong to the function: `function.options(priority=…)`.
+        Cancelling the future cancels the task. The future of another call may be an argument: the scheduler sends its
+        value with the task. Priority and time limits belong to the function: `function.options(priority=…)`.
         """
         return self._future_of(call_of(function, args, kwargs, self._line().submissions.new_id()))
 
     async def put(self, array: Array) -> Reference:
         """Keeps an array on the fleet, once for all tasks that have the reference as an argument.
 
-        It is kept as long as somebody holds the reference, or an unfinished task needs it.
+        It is kept as long as the reference exists or an unfinished task needs it.
         """
         return await self._connected().arrays.put(array)
 
     def _future_of(self, call: TaskRequest) -> TaskFuture:
-        """The same for a call that is a request already."""
+        """Submits a call that is already a request."""
         return Call(self._connected(), call).future
 
     @overload

@@ -47,7 +47,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UploadedExperience:
-    """What one call made of the steps given so far."""
+    """The result of one call, with the steps given so far."""
 
     trajectories: int = 0
     """Accepted in this call."""
@@ -165,7 +165,7 @@ def _step(given: Any) -> Step:
 
 
 def _columns(rows: list[_Row], length: int, width: int) -> dict[str, Array]:
-    """Consecutive stretches side by side; the last row of observations is what follows each one's last step."""
+    """Consecutive stretches side by side; the last row of observations follows each stretch's last step."""
 
     def column(values: list[Any], dtype: str | None = None) -> Array:
         found = _narrow(np.asarray(values), dtype)

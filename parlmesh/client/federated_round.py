@@ -26,7 +26,7 @@ class GlobalModel:
     federation_id: str
     round: int
     version: int
-    """Of the model that the round produced; 0 when too few updates counted and the model is unchanged."""
+    """Version of the model that the round produced; 0 when too few updates counted and the model is unchanged."""
     digest: str
     """SHA-256 of the model's file."""
     updates: Mapping[str, str]

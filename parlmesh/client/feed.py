@@ -1,6 +1,6 @@
 """Reads an iterator in a thread of its own, for a window on an event loop.
 
-The iterator may then block, wait for results of the same fleet, or raise whatever it likes.
+The iterator may then block, wait for results of the same fleet, or raise any exception.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ class Feed(Generic[T]):
         """Waits for an item, and has at most `count` read; False at the end. Raises `Raised`."""
         self._start()
         while True:
-            over = self._over  # before the items: the last ones come before the end
+            over = self._over  # read before the items, because the last items arrive before the end
             if self._ready:
                 return True
             if over and self._failure is not None:
@@ -74,7 +74,7 @@ class Feed(Generic[T]):
             self._arrived.clear()
 
     def close(self) -> None:
-        """Nobody wants more; does not wait for what is being read."""
+        """Stops reading; does not wait for an item that is being read."""
         self._over = True
         self._wanted.put(0)
 

@@ -26,13 +26,13 @@ class PARLMetrics:
     cancelled_tasks: int
     retried_tasks: int
     stale_results: int
-    """Results refused because their lease had been given away."""
+    """Results refused because their lease was no longer valid or their node was in quarantine."""
     avg_task_latency_ms: float
     """Submit to outcome."""
     throughput_tps: float
     """Outcomes per second."""
     policy_update_time_ms: float
-    """From a policy's publication to the actors using it, newest sample; 0 when unknown."""
+    """Time from a policy's publication to the actors using it, newest sample; 0 when unknown."""
     worker_utilization: float
     """Busy share of all READY slots, 0 to 1."""
     queued_by_priority: Mapping[str, int]
@@ -43,7 +43,7 @@ class PARLMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientCounts:
-    """What this client did since it was opened."""
+    """This client's counts since it was opened."""
 
     pending_tasks: int = 0
     """Submitted by this client and still without an outcome."""
@@ -56,9 +56,10 @@ class ClientCounts:
     """Tasks that ended while this client was away for longer than the scheduler keeps outcomes."""
     reconnects: int = 0
     foreign_outcomes: int = 0
-    """Outcomes nobody here waited for: repeated, abandoned, or of another client with the same submitter."""
+    """Outcomes that no caller here waited for: repeated, abandoned, or of another client with the same submitter."""
     dropped_outcomes: int = 0
-    """Outcomes of `submit_task` or `submit_tasks` that nobody asked for in time; the scheduler may still have them."""
+    """Outcomes of `submit_task` or `submit_tasks` that no caller asked for in time; the scheduler may still have them.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +70,7 @@ class PARLStats(PARLMetrics):
 
 
 def stats_from_proto(message: pb.GetStatisticsResponse, client: ClientCounts) -> PARLStats:
-    """Each field of the response goes to the attribute of the same name."""
+    """Copies each field of the response to the attribute of the same name."""
     numbers = {field.name: getattr(message, field.name) for field in message.DESCRIPTOR.fields}
     numbers["queued_by_priority"] = dict(message.queued_by_priority)
     return PARLStats(client=client, **numbers)
@@ -84,7 +85,7 @@ class ActorState(StrEnum):
     DRAINING = "draining"
     """Finishes what it has, then leaves."""
     LOST = "lost"
-    """Its stream is gone; its leases were given away."""
+    """Its stream has ended, and its leases were taken back."""
     QUARANTINED = "quarantined"
     """Its node gave bad answers: it gets no tasks for a while."""
 
@@ -120,7 +121,7 @@ _STATES: Mapping[int, ActorState] = {
 
 
 def actor_from_proto(message: pb.Actor) -> ActorInfo:
-    """A state that this client does not know becomes LOST, so that nobody counts on the actor."""
+    """A state that this client does not know becomes LOST, so the actor is not counted on."""
     return ActorInfo(
         actor_id=message.actor_id,
         node_id=message.node_id,

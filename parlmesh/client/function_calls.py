@@ -38,7 +38,7 @@ def requests_of(
     more: Sequence[Iterable[Any]],
     priority: Priority,
 ) -> Iterator[tuple[int, TaskRequest]]:
-    """What `map` submits, encoded lazily: calls of a function, or tasks of a kind."""
+    """The requests that `map` submits, encoded lazily: calls of a function, or tasks of a kind."""
     if not isinstance(kind, str):
         check_task(kind)
         return calls_of(kind, zip(parameters, *more, strict=False), priority)
@@ -65,12 +65,12 @@ def _scheduled(task: FunctionTask[Any, Any]) -> dict[str, Any]:
 
 
 def value_of(outcome: Outcome) -> Any:
-    """What the function returned; raises the task's failure if there was one."""
+    """The function's return value; raises the task's failure if there was one."""
     return unpack(outcome.unwrap(), outcome.tensors).get("value")
 
 
 async def values_of(outcomes: AsyncGenerator[Outcome, None]) -> AsyncGenerator[Any, None]:
-    """The same for many; the first failure ends the iteration."""
+    """Return values of many calls; the first failure ends the iteration."""
     async with aclosing(outcomes) as source:
         async for outcome in source:
             await outcome.fetch()

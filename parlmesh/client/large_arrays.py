@@ -146,7 +146,7 @@ class Arrays:
         while True:
             await asyncio.sleep(self.exchange.lease_seconds / 3)
             if self.exchange.blobs.folder is not None:
-                # The scheduler may not know of them yet: it refuses tasks for as long as there is no room.
+                # The scheduler may not know them yet: it refuses tasks while its queue has no room.
                 for name in self.uses.arguments:
                     self.exchange.blobs.folder.touch(name)
             if puts := list(self.uses.puts):

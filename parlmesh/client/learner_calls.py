@@ -29,7 +29,7 @@ class PolicyUpdate:
     seconds: float
     """How long it took, from the call."""
     trajectories: int = 0
-    """Trajectories made of the given experience that were uploaded and accepted."""
+    """Trajectories of the given experience that were uploaded and accepted."""
     waiting_steps: int = 0
     """Given steps that do not fill a trajectory yet; later steps are appended to them."""
 

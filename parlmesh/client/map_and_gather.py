@@ -51,22 +51,22 @@ def _parents(request: object, names: dict[str, int]) -> set[int]:
 
 
 _SLICE = 256
-"""Tasks encoded at once, before those that wait to be written get their turn."""
+"""Tasks encoded at once, before the event loop may write those that wait."""
 _SLICE_BYTES = 4 << 20
-"""The same for the bytes of their arrays: actors have the first while the next are written."""
+"""Bytes of arrays written at once: actors already have the first slice while the next is written."""
 _LARGE_BYTES = 512 << 10
-"""From this many bytes on, a thread writes the arrays of a slice, because the event loop has better things to do."""
+"""From this many bytes on, a thread writes the arrays of a slice, so the event loop is not held up."""
 
 
 class Submits(Protocol):
-    """What a window needs from a connection."""
+    """The part of a connection that a window needs."""
 
     def each(self, requests: Iterable[tuple[int, TaskRequest]], sink: Sink) -> None:
         """Submits requests; the sink gets one outcome for each index."""
         ...
 
     async def each_large(self, requests: Sequence[tuple[int, TaskRequest]], sink: Sink) -> None:
-        """The same, once their arrays have been written."""
+        """Writes the arrays of the requests, then submits them."""
         ...
 
 
@@ -126,7 +126,7 @@ class Window:
         self._wake.set()
 
     def close(self) -> None:
-        """Ends the window: nobody will wait any more."""
+        """Ends the window: no caller waits any longer."""
         if self._alarm is not None:
             self._alarm.cancel()
         if self._filling is not None:
@@ -151,7 +151,7 @@ class Window:
             self._filling = asyncio.get_running_loop().create_task(self._fill_up(slice_))
 
     async def _fill_up(self, slice_: "_Slice") -> None:
-        """Submits further slices while the first are on their way, or even back."""
+        """Submits further slices while the first are in flight, or already answered."""
         try:
             if slice_.has_large:
                 await self._submissions.each_large(slice_.requests, self)
@@ -294,12 +294,13 @@ class Run:
 
     def _late(self, task_id: str, index: int) -> Outcome:
         what = f'task "{task_id}" had no outcome' if task_id else f"the task at {index} was not even submitted"
-        error = DeadlineExceeded(f"{what} within {self._seconds:g} s; it was given up", task_id=task_id)
+        error = DeadlineExceeded(f"{what} within {self._seconds:g} s; it was cancelled", task_id=task_id)
         return abandoned(task_id, index, error)
 
 
 def enumerated(requests: Iterable[TaskRequest]) -> Iterator[tuple[int, TaskRequest]]:
-    """Numbers a list in the order of its dependencies; anything else as it comes, read only when there is room."""
+    """Numbers a list in the order of its dependencies; any other iterable in its own order, read only when there is
+    room."""
     if not isinstance(requests, (list, Sequence)):
         return enumerate(requests)
     return ((index, requests[index]) for index in parents_first(requests))

@@ -20,7 +20,7 @@ class FleetOperations(ABC):
 
     @abstractmethod
     def _connected(self) -> Connection:
-        """The connection, or the error that says why there is none."""
+        """The connection; raises the reason if there is none."""
 
     async def cancel(self, task_ids: Iterable[str]) -> list[str]:
         """Stops tasks and returns the ids of those that had not ended; their outcomes are CANCELLED."""
@@ -43,19 +43,20 @@ class FleetOperations(ABC):
         return [actor_from_proto(actor) async for page in listing for actor in page.actors]
 
     async def pause(self, actor_ids: Iterable[str]) -> list[ActorInfo]:
-        """They finish what they have and take nothing until resumed. An unknown id raises NotFound and changes none."""
+        """Pauses actors: they finish their tasks and take no more until resumed. An unknown id raises NotFound and
+        changes none."""
         return await self._command(actor_ids, pb.ACTOR_COMMAND_PAUSE)
 
     async def resume(self, actor_ids: Iterable[str]) -> list[ActorInfo]:
-        """They take tasks again."""
+        """Resumes actors: they take tasks again."""
         return await self._command(actor_ids, pb.ACTOR_COMMAND_RESUME)
 
     async def drain(self, actor_ids: Iterable[str]) -> list[ActorInfo]:
-        """They finish what they have, then leave."""
+        """Drains actors: they finish their tasks, then leave."""
         return await self._command(actor_ids, pb.ACTOR_COMMAND_DRAIN)
 
     async def reset(self, actor_ids: Iterable[str]) -> list[ActorInfo]:
-        """They drop their environments, caches and running tasks, and start afresh."""
+        """Resets actors: they drop their environments, caches and running tasks, and start again."""
         return await self._command(actor_ids, pb.ACTOR_COMMAND_RESET)
 
     async def quarantine(self, node_ids: Iterable[str], reason: str) -> list[ActorInfo]:

@@ -16,7 +16,7 @@ from parlmesh.wire.payloads import references_in
 from .large_arrays import Arrays
 
 OUTCOME_FORGOTTEN = "OUTCOME_FORGOTTEN"
-# The scheduler has let it through, so its size is no surprise any more.
+# The scheduler has already checked its size.
 _LIMITS = TensorLimits(max_bytes=1 << 30)
 
 
@@ -31,7 +31,7 @@ class OutcomeState(StrEnum):
     REFUSED = "refused"
     """Never accepted by the scheduler, so it never ran."""
     ABANDONED = "abandoned"
-    """Not waited for any more: its end is unknown, and the scheduler was asked to cancel it."""
+    """No longer waited for: its end is unknown, and the scheduler was asked to cancel it."""
     FORGOTTEN = "forgotten"
     """Accepted, and its end was kept no longer than the scheduler's retention while this client was away."""
 
@@ -93,12 +93,12 @@ class Outcome:
 
     @property
     def value(self) -> dict[str, Any] | None:
-        """What the handler answered; None when it did not succeed."""
+        """The handler's answer; None if the task did not succeed."""
         return self._payload()[0] if self.ok else None
 
     @property
     def tensors(self) -> dict[str, Array]:
-        """The arrays the handler answered, read-only; empty when it did not succeed."""
+        """The arrays in the handler's answer, read-only; empty if the task did not succeed."""
         return self._payload()[1] if self.ok else {}
 
     @property
@@ -119,7 +119,8 @@ class Outcome:
 
     @property
     def traceback(self) -> str:
-        """Where the handler's code raised what failed the task: file, line and source, outermost first; or empty."""
+        """Where the handler's code raised the error that failed the task: file, line and source, outermost first; or
+        empty."""
         return frames_of(self._proto.failure.message)
 
     @property
@@ -134,12 +135,12 @@ class Outcome:
 
     @property
     def queued_seconds(self) -> float:
-        """From submit to the last lease."""
+        """Seconds from submit to the last lease."""
         return self._proto.queued.ToNanoseconds() / 1e9
 
     @property
     def ran_seconds(self) -> float:
-        """From the last lease to the end."""
+        """Seconds from the last lease to the end."""
         return self._proto.ran.ToNanoseconds() / 1e9
 
     @property
@@ -160,7 +161,7 @@ class Outcome:
 
     @property
     def references(self) -> list[Reference]:
-        """Those of its arrays that are kept beside it; `tensors` opens them."""
+        """References to the arrays that are kept beside it; `tensors` opens them."""
         return references_in(self._proto.result) if self.ok else []
 
     @property
@@ -174,12 +175,12 @@ class Outcome:
             await self._arrays.fetch(self.task_id, self._proto.result)
 
     def release(self) -> None:
-        """Its arrays need not be kept any longer; those that were opened stay."""
+        """Releases its arrays; those that were opened stay valid."""
         if self._arrays is not None and (references := self.references):
             self._arrays.release(self.task_id, references)
 
     def release_with(self, holder: object) -> None:
-        """The same when an object is gone."""
+        """Releases its arrays once an object no longer exists."""
         if self._arrays is not None:
             self._arrays.release_with(holder, self.task_id, self.references)
 
@@ -221,5 +222,5 @@ def forgotten(task_id: str, index: int, error: FleetError | None = None) -> Outc
 
 
 def abandoned(task_id: str, index: int, error: FleetError) -> Outcome:
-    """The outcome of a task that nobody waits for any more."""
+    """The outcome of a task that is no longer waited for."""
     return Outcome(task_id, index, Unsent(OutcomeState.ABANDONED, error))

@@ -104,7 +104,7 @@ class LoopThread:
             while items := self._next(reader):
                 yield from items
         finally:
-            if self.is_current:  # an iterator that nobody holds, found by the collector
+            if self.is_current:  # an abandoned iterator, found by the garbage collector
                 reader.leave()
             elif not self._closed and not self.is_elsewhere:
                 self.run(reader.close())

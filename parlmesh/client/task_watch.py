@@ -16,7 +16,7 @@ _RETRY_SECONDS = 0.1
 
 
 async def watched_outcome(connection: Connection, task_id: str, seconds: float) -> Outcome:
-    """NotFound when there is no such task; DeadlineExceeded when it has not ended in time, in which case it goes on."""
+    """NotFound when there is no such task; DeadlineExceeded when it has not ended in time; it then continues."""
     try:
         async with asyncio.timeout(seconds):
             while True:

@@ -1,4 +1,4 @@
-"""What a configuration model accepts: its keys, types, ranges and help. Reads models, never values."""
+"""Describes a configuration model: its keys, types, ranges and help. Reads models, never values."""
 
 import enum
 import types
@@ -147,7 +147,7 @@ def bounds(field: FieldInfo) -> str:
 
 
 def describe(field: FieldInfo) -> str:
-    """What the field accepts, in a few words: `a whole number >= 0`, `one of json, pretty`."""
+    """The accepted values, in a few words: `a whole number >= 0`, `one of json, pretty`."""
     words = choices(field.annotation)
     if words:
         text = f"one of {', '.join(words)}"

@@ -91,7 +91,7 @@ def _refuse_many_aliases(tree: yaml.Node | None, file: Path) -> None:
 
 
 def _refuse_repeated_keys(node: yaml.Node | None, file: Path) -> None:
-    """YAML silently lets the last of two equal keys win; here that is an error."""
+    """In YAML the last of two equal keys silently wins; here that is an error."""
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
         for key, value in node.value:

@@ -33,7 +33,7 @@ class ListenConfig(Config):
 
 
 class MetricsConfig(Config):
-    """Where Prometheus scrapes this process."""
+    """The address at which Prometheus scrapes this process."""
 
     host: str = Field(default="127.0.0.1", min_length=1)
     """Address of the metrics page."""
@@ -44,9 +44,9 @@ class MetricsConfig(Config):
 
 
 class LogConfig(Config):
-    """What is logged to stderr, and how."""
+    """The logging to stderr."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest level that is written."""
     format: Literal["json", "pretty"] = "json"
-    """One JSON object per line, or text for people."""
+    """One JSON object per line, or readable text."""

@@ -27,7 +27,7 @@ _MOST_ADDRESSES = 10_000
 
 @dataclass(frozen=True)
 class Visitor:
-    """Someone who may view the page."""
+    """A visitor who may view the page."""
 
     name: str
     may_act: bool
@@ -43,7 +43,7 @@ class _Session:
 
 
 class Access:
-    """Without `tokens`, everyone on this machine is an operator, as with the scheduler itself."""
+    """Without `tokens`, every visitor on this machine is an operator, as with the scheduler itself."""
 
     def __init__(self, config: DashboardConfig, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._config = config
@@ -91,8 +91,9 @@ class Access:
         return forwarded.rpartition(",")[2].strip()[:100] or peer
 
     def throttled(self, address: str) -> bool:
-        """Whether too many wrong tokens came from the address within the last minute; nobody can lock out others. Wrong
-        tokens from very many addresses throttle only addresses that sent one: every other address gets a first try."""
+        """Whether too many wrong tokens came from the address within the last minute; a visitor cannot lock out others.
+        Wrong tokens from very many addresses throttle only addresses that sent one: every other address gets a first
+        try."""
         now = self._monotonic()
         failures = self._failures.get(address)
         _forget(self._all_failures, now - 60)

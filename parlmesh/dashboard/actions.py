@@ -107,5 +107,5 @@ def _several(form: Form, name: str, nothing: str) -> list[str]:
     if not found:
         raise InvalidInput(nothing)
     if len(found) > MOST_AT_ONCE:
-        raise InvalidInput(f"{len(found):,} are chosen; at most {MOST_AT_ONCE:,} go at once")
+        raise InvalidInput(f"{len(found):,} are chosen; the limit is {MOST_AT_ONCE:,} at once")
     return found

@@ -14,7 +14,7 @@ DEFAULT_PORT = 8700
 
 
 class DashboardConfig(Config):
-    """Which fleet to show, where, and to whom."""
+    """The fleet to show, the page's address, and its visitors."""
 
     scheduler: str = "127.0.0.1:50051"
     """Address of the scheduler; empty = none, as in a serial run."""
@@ -27,8 +27,8 @@ class DashboardConfig(Config):
     prefix: str = Field(default="", pattern=r"^(/[A-Za-z0-9._~-]+)*/?$")
     """Path prefix that a proxy forwards, such as /fleet. Leave it empty for a proxy that strips the prefix."""
     tokens: Path | None = None
-    """YAML list of {name, role, sha256} of those who may log in, the servers' tokens file: readers view, operators act.
-    Without it, everyone on this machine is an operator."""
+    """YAML list of {name, role, sha256} of the visitors who may log in, the servers' tokens file: readers view,
+    operators act. Without it, everyone on this machine is an operator."""
     certificate: Path | None = None
     """The page's certificate (PEM, followed by its chain), for https instead of http."""
     key: Path | None = None
@@ -36,7 +36,7 @@ class DashboardConfig(Config):
     behind_proxy: bool = False
     """A proxy in front of the page terminates TLS, so the page may listen beyond this machine without TLS."""
     read_only: bool = False
-    """Nobody may change anything from the page."""
+    """No visitor may change anything from the page."""
     logs: Path | None = None
     """Folder of a run or of runs whose logs/*.log to show; null = none."""
     mapek: Path | None = None

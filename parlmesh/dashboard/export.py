@@ -1,4 +1,4 @@
-"""Exports what the pages list: CSV for spreadsheets, JSON for programs. The number of rows is bounded."""
+"""Exports the lists of the pages: CSV for spreadsheets, JSON for programs. The number of rows is bounded."""
 
 import csv
 import io

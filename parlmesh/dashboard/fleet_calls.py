@@ -28,7 +28,7 @@ from .config import DashboardConfig
 
 CALL_SECONDS = 5.0
 ACT_SECONDS = 30.0
-"""Deadline of an action: cancelling ten thousand tasks takes longer than a read, and someone waits for it."""
+"""Deadline of an action: cancelling ten thousand tasks takes longer than a read, and a visitor waits for it."""
 FRESH_SECONDS = 0.8
 """Younger answers are reused; slightly less than the second between two looks."""
 MOST_ACTORS = 1_000
@@ -109,7 +109,7 @@ class Fleet:
             return []
 
     async def federation(self) -> federation_pb.Federation | None:
-        """The federation started last; None if there is none or the learner has runs instead."""
+        """The most recently started federation; None if there is none or the learner has runs instead."""
         stub: Any = FederationServiceStub(self._channel("learner"))
         try:
             request = federation_pb.GetFederationRequest()

@@ -83,7 +83,7 @@ class History:
         try:
             self._write(self._database, sample)
         except SQLITE_ERRORS as error:
-            # A full disk has room again some day; a page without a file still shows the last hour.
+            # A full disk may have room again later; a page without a file still shows the last hour.
             if not self._failing:
                 log.error(
                     "history_not_written", error=f"{str(error)!a:.300}", advice="the page keeps the last hour only"

@@ -15,7 +15,7 @@ from .fleet_calls import Fleet
 from .fleet_history import SAMPLE_SECONDS, History, Sample
 
 MOST_STREAMS = 100
-"""Live pages at once; any further one is told to come back later."""
+"""Live pages at once; any further one is asked to try again later."""
 LOOK_SECONDS = 1.0
 STREAM_SECONDS = 10.0
 TRACE_SECONDS = 3
@@ -28,7 +28,7 @@ log = get_logger("parlmesh.dashboard")
 
 
 class Pulse:
-    """What all pages know of the scheduler, replaced at each look. It only takes samples while nobody watches."""
+    """The pages' knowledge of the scheduler, replaced at each read. While no page is open, it only takes samples."""
 
     def __init__(self, fleet: Fleet, history: History, wall: Callable[[], float] = time.time) -> None:
         self._fleet = fleet
@@ -42,11 +42,11 @@ class Pulse:
         self._full_look = -1e9
         self.looks = 0
         self.trouble = ""
-        """Why the last look failed."""
+        """Why the last read failed."""
         self.statistics: pb.GetStatisticsResponse | None = None
         self.actors: list[pb.Actor] = []
         self.rates: dict[str, deque[float]] = {}
-        """Tasks per second by actor, over the last looks."""
+        """Tasks per second by actor, over the last reads."""
         self.skew_seconds = 0.0
         """How far the scheduler's clock is ahead, if it is enough to matter."""
 
@@ -79,7 +79,7 @@ class Pulse:
             old = time.monotonic() - self._full_look > 2 * LOOK_SECONDS
             if not old or not self._fleet.has_scheduler or self.trouble:
                 return
-            # The first may have started before anyone watched and only take a sample.
+            # The first may have started before a page was open and only take a sample.
             await self.next(self.looks)
 
     async def next(self, seen: int) -> int:
@@ -99,7 +99,7 @@ class Pulse:
                 continue
             rest = LOOK_SECONDS - (time.monotonic() - started)
             if self._watchers:
-                # At least half a look's time between looks, however slowly the scheduler answers.
+                # At least half a read's time between reads, however slowly the scheduler answers.
                 await asyncio.sleep(max(rest, LOOK_SECONDS / 2))
                 continue
             # Ends early when a page opens, which need not wait for the next sample.

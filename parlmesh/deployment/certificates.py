@@ -47,7 +47,7 @@ def actor_names(settings: DeploySettings) -> list[str]:
 
 
 def write_certificates(settings: DeploySettings, folder: Path) -> list[Path]:
-    """Writes what is missing: the authority, the certificates, and an operator's token."""
+    """Writes the missing files: the authority, the certificates, and an operator's token."""
     from parlmesh.security.identity import role_named
     from parlmesh.security.pem_files import write_authority, write_certificate
     from parlmesh.security.tokens import TOKENS_FILE, write_token

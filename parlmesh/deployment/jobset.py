@@ -6,7 +6,7 @@ from .kubernetes import CERTIFICATES, CONFIGURATION, DATA, USER, Object
 from .service_configs import LEARNER_PORT, RUN_ID, SCHEDULER_PORT
 from .settings import DeploySettings
 
-# Where the ranks of a learner meet; torch's default.
+# The port at which the ranks of a learner meet; torch's default.
 MASTER_PORT = 29500
 
 

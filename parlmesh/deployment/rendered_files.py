@@ -11,7 +11,7 @@ from .settings import DeploySettings
 
 Files = Mapping[str, str]
 
-# By folder below the output folder.
+# Kinds by folder below the output folder.
 TARGETS: Mapping[str, Callable[[DeploySettings], Files]] = {
     "compose": compose.files,
     "grafana": grafana.files,

@@ -61,7 +61,7 @@ class Layout:
             "metrics": self._metrics(RELAY_METRICS),
             "learner": self.learner_address,
             "security": self._of_a_server("relay"),
-            # A third of its memory: policies on their way to readers take more.
+            # A third of its memory: policies in flight to readers take more.
             "limits": {"held_bytes": 256 << 20},
         }
 

@@ -121,7 +121,7 @@ class PolicyDownload:
             self._received += len(chunk)
             if self._received > self._announced:
                 raise _corrupt(self.header, f"more than the announced {self._announced} bytes arrived")
-            # Hashed while the next chunk is on its way.
+            # Hashed while the next chunk is in flight.
             self._hasher.update(chunk)
             self._chunks.write(chunk)
 

@@ -42,7 +42,7 @@ _Work: TypeAlias = Callable[[int], None]
 
 
 class SteppedEnvironments(SyncVectorEnv):
-    """`threads` step the environments; None = one, and up to 16 once their steps prove to wait.
+    """`threads` step the environments; None = one, and up to 16 once their steps are found to wait.
 
     Infos are dropped. Environments that are `resting` are not stepped; those in `seeds` are reset by the next step with
     their seed, whether or not their episode has ended.
@@ -235,7 +235,7 @@ class _Crew:
             return
         self._core = core
         for thread in self._threads:
-            # Someone else may have set other limits, which take precedence.
+            # Other code may have set other limits, which take precedence.
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(thread.native_id or 0, {core})
 

@@ -110,7 +110,7 @@ def _masked_image(space: gymnasium.Space[Any]) -> spaces.Box | None:
 
 
 def _channels_last(shape: tuple[int, ...]) -> bool:
-    """An image whose last axis is shorter than both others has its channels there."""
+    """Whether an image has its channels last: its last axis is then shorter than both others."""
     return len(shape) == 3 and shape[2] < min(shape[:2])
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from parlmesh.types import Array, Search
 
 NEWEST = 0
-"""In place of a version: the acting policy itself, always the one that collects."""
+"""Stands for a version: the acting policy itself, always the one that collects."""
 
 
 class Player(Protocol):

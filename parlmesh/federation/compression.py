@@ -56,7 +56,7 @@ class ErrorFeedback:
 
     def __init__(self, size: int) -> None:
         self.residual = np.zeros(size, np.float32)
-        # The residual if the last encoded update is accepted.
+        # The residual to keep if the last encoded update is accepted.
         self._left: Array | None = None
 
     def encode(self, vector: Array, encoding: str, ratio: float = 0.01) -> bytes:

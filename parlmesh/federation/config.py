@@ -31,7 +31,7 @@ class SelectionConfig(Config):
     nodes: tuple[str, ...] = Field(default=(), max_length=100_000)
     """Only these nodes; none = all."""
     virtual_nodes: int = Field(default=0, ge=0, le=100_000)
-    """Most virtual nodes per actor; an actor that claims more is left out. 0 = no virtual nodes, as in production."""
+    """Most virtual nodes per actor; an actor that claims more is excluded. 0 = no virtual nodes, as in production."""
     virtual_voters: bool | tuple[str, ...] = False
     """Whether each virtual node has its own vote: true if all hosts are yours, as in a simulation, or a list of hosts
     that you vouch for. Otherwise a host has one vote."""
@@ -95,7 +95,7 @@ class GateConfig(Config):
     max_norm: float = Field(default=0.0, ge=0.0)
     """Largest accepted update norm; 0 = any."""
     outlier_factor: float = Field(default=5.0, ge=0.0)
-    """With three or more updates, those whose norm exceeds this multiple of the median are left out; 0 = none."""
+    """With three or more updates, those whose norm exceeds this multiple of the median are excluded; 0 = none."""
     clip_factor: float = Field(default=2.0, ge=0.0)
     """The rule mean clips norms to this multiple of the round's median (of two, the smaller); 0 = never."""
     max_samples: int = Field(default=0, ge=0)
@@ -103,7 +103,7 @@ class GateConfig(Config):
     weight_cap_factor: float = Field(default=2.0, ge=0.0)
     """A node's weight is capped at this multiple of the median (of two, the smaller); 0 = no cap."""
     max_strikes: int = Field(default=3, ge=0, le=1_000)
-    """Consecutive bad answers after which a node is left out for 20 rounds, if there are enough others; 0 = never."""
+    """Consecutive bad answers after which a node is excluded for 20 rounds, if there are enough others; 0 = never."""
 
 
 class PrivacyConfig(Config):
@@ -140,14 +140,14 @@ class SecureConfig(Config):
     enabled: bool = False
     """Nodes mask their updates, so that only the sum can be unmasked. Needs three nodes and the rule mean."""
     threshold: float = Field(default=0.6, gt=0.5, le=1.0)
-    """Share of a round's nodes that must stay to the end; with fewer, the round is abandoned."""
+    """Share of a round's nodes that must remain to the end; with fewer, the round is abandoned."""
     largest_value: float = Field(default=4.0, gt=0.0, le=1e6)
     """Largest absolute value in an update; a smaller limit gives finer fixed-point values."""
     step_seconds: float = Field(default=10.0, gt=0.0, le=3_600.0)
     """Longest wait for each step: the nodes' keys, their shares, and the unmasking."""
 
     def staying(self, nodes: int) -> int:
-        """Nodes that must stay to the end: more than half, so that nobody gets both kinds of shares of one node."""
+        """Nodes that must remain to the end: more than half, so that no party gets both kinds of shares of one node."""
         return max(nodes // 2 + 1, math.ceil(self.threshold * nodes - 1e-9))
 
 
@@ -185,7 +185,7 @@ class FederationConfig(Config):
     seed: int = Field(default=0, ge=0, lt=2**53)
     """Seed of the initial weights, the selection and local training."""
     quorum: int = Field(default=1, ge=1, le=100_000)
-    """Fewest updates for a round; with fewer, it is abandoned and the model stays."""
+    """Fewest updates for a round; with fewer, it is abandoned and the model is unchanged."""
     round_seconds: float = Field(default=60.0, gt=0.0, le=86_400.0)
     """Time after which a round closes with the updates it has."""
     wait_seconds: float = Field(default=60.0, gt=0.0, le=86_400.0)

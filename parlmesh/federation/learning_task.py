@@ -24,7 +24,7 @@ class FirstModel:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A node's part in a round. `number` is 1 for the first node of a federation and stays with the node.
+    """A node's part in a round. `number` is 1 for the first node of a federation and never changes for a node.
 
     `check` raises when the result is no longer wanted; long computations should call it regularly.
     """

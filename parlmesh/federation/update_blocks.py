@@ -1,4 +1,4 @@
-"""The updates of one round as rules read them: rows sorted by node id, block by block.
+"""The updates of one round in the form that rules read: rows sorted by node id, block by block.
 
 A rule sees only one block at a time, so its memory grows with neither nodes nor parameters.
 """

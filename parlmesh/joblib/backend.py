@@ -84,7 +84,7 @@ class FleetBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no 
     def _started(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> "Future[Any]":
         try:
             future = self._future(function, args, kwargs)
-        except Exception as error:  # joblib loses what is raised while it starts further calls, and waits for ever
+        except Exception as error:  # joblib loses exceptions raised while it starts further calls, and waits for ever
             future = Future()
             future.set_exception(error)
         self._pending.add(future)
@@ -129,7 +129,7 @@ class FleetBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no 
             self._ends = ThreadPoolExecutor(1, thread_name_prefix="parlmesh joblib ends")
         try:
             self._ends.submit(settle)
-        except RuntimeError:  # the pool has just been shut down, so nothing is started any more
+        except RuntimeError:  # the pool has just been shut down, so no more calls are started
             settle()
 
 

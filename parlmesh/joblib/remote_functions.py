@@ -58,7 +58,7 @@ def packed_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], pu
 def stays_here(function: Any, kwargs: dict[str, Any]) -> str:
     """Why a call by scikit-learn runs in this process; empty if the fleet runs it.
 
-    A user's own function never runs here silently: it is refused, and the error says what it lacks.
+    A user's own function never runs here silently: it is refused, and the error says why.
     """
     inner = _inner(function)
     if inner not in _names():

@@ -48,7 +48,7 @@ class UpFleet:
 
     @property
     def addresses(self) -> str:
-        """The fleet's addresses, for people."""
+        """The fleet's addresses, to be shown."""
         return f"learner {self.learner}" + (f", scheduler {self.scheduler}" if self.scheduler else "")
 
     async def start(self) -> None:
@@ -84,14 +84,15 @@ class UpFleet:
         self.learner = await self._serve("learner", self._config.ports.learner)
 
     async def lost(self) -> str:
-        """Waits until a service that the run needs is given up; returns the reason."""
+        """Waits until a service that the run needs is no longer restarted; returns the reason."""
         names = ("scheduler", "learner") if self.scheduler else ("learner",)
         services = [self._supervisor.children[name] for name in names]
         await first_of(*(child.settled.wait() for child in services))
         return next(child.reason or f"{child.spec.name} was stopped" for child in services if child.settled.is_set())
 
     async def without_actors(self) -> str:
-        """Waits until the last actor is given up and returns the reason; never returns if there are no actors."""
+        """Waits until the last actor is no longer restarted and returns the reason; never returns if there are no
+        actors."""
         actors = self._actors()
         if not actors:
             await asyncio.Event().wait()
@@ -100,7 +101,7 @@ class UpFleet:
         return next((child.reason for child in actors if child.reason), "all were stopped")
 
     async def stop(self) -> None:
-        """Ends everything: the learner first, while the others can still finish what it waits for."""
+        """Ends everything: the learner first, while the other processes can still finish its tasks."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HEAD_START_SECONDS):
                 await self._supervisor.stop({"learner"} & self._supervisor.children.keys())

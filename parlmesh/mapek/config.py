@@ -1,4 +1,4 @@
-"""What a loop watches, when it acts and what it may do: thresholds, rules and actions from one YAML file."""
+"""The configuration of a loop: thresholds, rules and actions from one YAML file."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -44,7 +44,7 @@ class ThresholdConfig(Config):
 
 
 class DetectionConfig(Config):
-    """Streaming detectors that learn what is usual on each node."""
+    """Streaming detectors that learn each node's usual values."""
 
     metrics: tuple[str, ...] = ()
     """Metrics to watch; a trailing `*` matches any ending. None = no detection."""
@@ -62,7 +62,7 @@ class DetectionConfig(Config):
 
 
 class ProbesConfig(Config):
-    """What every node measures in addition to its own sensors."""
+    """Measurements of every node in addition to its own sensors."""
 
     neighbours: dict[Name, str] = Field(default_factory=dict, max_length=64)
     """Round-trip targets by name: host:port opens a connection, ping://host sends a ping."""
@@ -71,13 +71,13 @@ class ProbesConfig(Config):
     samples: tuple[str, ...] = ()
     """Samples to keep from those pages; a trailing `*` matches any ending."""
     services: tuple[str, ...] = Field(default=(), max_length=64)
-    """Names of processes that should run; service.NAME counts those that do."""
+    """Names of processes that should run; service.NAME counts the running ones."""
     disks: tuple[str, ...] = ("/",)
     """Folders whose file systems are measured; disk_percent is that of the fullest."""
 
 
 class VerifyConfig(Config):
-    """What must hold after an action; otherwise it is rolled back."""
+    """Conditions that must hold after an action; otherwise it is rolled back."""
 
     metric: str = ""
     """Metric to read again; empty = the symptom's own."""

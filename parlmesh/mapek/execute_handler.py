@@ -34,7 +34,7 @@ class Execute:
         self._begun = asyncio.Event()
 
     async def attend(self, node_id: str) -> None:
-        """The dead man's switch: undoes actions that were not confirmed in time, for as long as the actor lives."""
+        """The dead man's switch: undoes actions that were not confirmed in time, while the actor runs."""
         self._node = node_id
         while True:
             self._begun.clear()

@@ -126,7 +126,7 @@ class Scale:
         return await self._scaled(parameters, before["replicas"], before["wanted"], "instead of")
 
     async def undo(self, node: str, parameters: Mapping[str, Any], before: Undo) -> str:
-        """Restores the previous number of pods, unless somebody else has scaled it since."""
+        """Restores the previous number of pods, unless it has been scaled by another party since."""
         return await self._scaled(parameters, before["wanted"], before["replicas"], "again, after")
 
     async def _scaled(self, parameters: Mapping[str, Any], expected: int, wanted: int, word: str) -> str:
@@ -135,7 +135,7 @@ class Scale:
         if replicas == wanted:
             return f"{name} has {wanted} pods already"
         if replicas != expected:
-            raise FailedPrecondition(f"{name} has {replicas} pods, not {expected}: somebody else has scaled it")
+            raise FailedPrecondition(f"{name} has {replicas} pods, not {expected}: another party has scaled it")
         await asyncio.to_thread(_scale, gateway, found, wanted)
         return f"{name} has {wanted} pods {word} {replicas}"
 
@@ -171,6 +171,6 @@ def _gateway(parameters: Mapping[str, Any]) -> Any:
 
 
 def _scale(gateway: Any, deployment: Any, replicas: int) -> None:
-    """Scales only if nobody has changed the deployment since it was read."""
+    """Scales only if the deployment has not changed since it was read."""
     metadata = deployment.metadata
     gateway.scale(metadata.namespace, metadata.name, replicas, metadata.resource_version, trial=False)

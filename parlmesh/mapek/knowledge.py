@@ -1,4 +1,5 @@
-"""A loop's SQLite memory: cycles, symptoms, decisions with their outcomes, and what worked for which symptom."""
+"""A loop's SQLite memory: cycles, symptoms, decisions with their outcomes, and the actions that worked for each
+symptom."""
 
 import fcntl
 import json
@@ -102,7 +103,7 @@ class Knowledge:
     ) -> None:
         """Inserts or updates decisions in one transaction.
 
-        `owed` holds rollbacks by decision id; they stay due, even over a restart, until the decision is `settled`.
+        `owed` holds rollbacks by decision id; they stay due, even across a restart, until the decision is `settled`.
         """
         rows = [_row(decision) for decision in decisions]
         marks = ", ".join("?" * len(_COLUMNS))
@@ -143,7 +144,7 @@ class Knowledge:
         except OSError:
             owner.close()
             raise FailedPrecondition(
-                f"another loop uses {self._path}; a loop needs a knowledge of its own", reason="KNOWLEDGE"
+                f"another loop uses {self._path}; a loop needs its own knowledge file", reason="KNOWLEDGE"
             ) from None
         self._owner = owner
         self.close_started()
@@ -202,7 +203,7 @@ class Knowledge:
             self._database.executemany("INSERT OR REPLACE INTO breakers VALUES (?, ?, ?)", rows)
 
     def breakers(self, config: BreakerConfig, now: float) -> dict[str, Breaker]:
-        """The saved breakers. An open one stays open over a restart, for at most open_seconds from now."""
+        """The saved breakers. An open one stays open across a restart, for at most open_seconds from now."""
         rows = self._all(
             "SELECT action, failures, open_until FROM breakers"
             " WHERE typeof(action) = 'text' AND typeof(failures) = 'integer' AND typeof(open_until) = 'real'"

@@ -59,7 +59,8 @@ class MapekLoop:
         )
 
     async def run(self, stop: asyncio.Event, told: Callable[[CycleReport], None] = lambda report: None) -> int:
-        """Runs cycles until `stop` is set and returns their number. After an overlong cycle the next starts at once."""
+        """Runs cycles until `stop` is set and returns their number. After an overlong cycle the next starts
+        immediately."""
         cycles = 0
         while not stop.is_set():
             began = asyncio.get_running_loop().time()

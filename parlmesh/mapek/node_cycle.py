@@ -35,7 +35,7 @@ class Ask(Protocol):
 
 @dataclass(slots=True)
 class Surroundings:
-    """What all journeys of a cycle share."""
+    """The objects that all journeys of a cycle share."""
 
     config: MapekConfig
     cycle: int

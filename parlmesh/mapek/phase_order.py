@@ -36,7 +36,7 @@ async def _whole(journey: Journey) -> None:
 
 
 async def _safely(journey: Journey, stage: Callable[[], Awaitable[None]]) -> None:
-    """A failure stays with its node; the cycle continues for the others."""
+    """A failure affects only its node; the cycle continues for the others."""
     try:
         await stage()
     except Exception as error:

@@ -49,7 +49,7 @@ class Rollback:
         return Done(True, told)
 
     async def settle(self, owed: Owed) -> None:
-        """Tries each rollback once; those without an answer stay owed."""
+        """Tries each rollback once; rollbacks without an answer are still owed."""
         self.owing = {decision.node for decision, _ in owed}
         await asyncio.gather(*(self._settled(decision, undo) for decision, undo in owed))
 
@@ -66,7 +66,7 @@ class Rollback:
         decision.status = Status.ROLLED_BACK if done.success else Status.UNKNOWN
         why = decision.error or "the loop ended before there was an answer"
         decision.error = f"{why}; rollback: {done.detail}"[:1000]
-        # If this cannot be saved, the rollback stays owed; repeating it is harmless.
+        # If this cannot be saved, the rollback is still owed; repeating it is harmless.
         with suppress(FailedPrecondition):
             await self.save(decision, settled=True)
             self.owing.discard(decision.node)

@@ -23,7 +23,7 @@ class TaskParameters(BaseModel):
 
 
 class MonitorParameters(TaskParameters):
-    """What to read."""
+    """The readings to take."""
 
     probes: ProbesConfig = ProbesConfig()
 
@@ -61,11 +61,11 @@ class ExecuteParameters(TaskParameters):
     parameters: dict[str, Any] = Field(default_factory=dict)
     timeout_seconds: float = Field(default=30.0, gt=0, le=3600)
     undo: bool = False
-    """Undo what this decision did."""
+    """Undo this decision's action."""
     rollback: bool = True
-    """Whether it may be undone, by the loop or, when the loop is gone, by the node."""
+    """Whether it may be undone, by the loop or, if the loop has ended, by the node."""
     confirm: bool = False
-    """Confirm what this decision did."""
+    """Confirm this decision's action."""
     confirm_seconds: float = Field(default=0.0, ge=0, le=86_400)
     """The node undoes the action if it is not confirmed within this time; 0 = no confirmation needed."""
 

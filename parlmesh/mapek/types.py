@@ -17,12 +17,12 @@ class Health(StrEnum):
 
 
 class Status(StrEnum):
-    """What became of a decision."""
+    """The result of a decision."""
 
     HELD = "held"
     """Nothing was done; `reason` says why."""
     STARTED = "started"
-    """Recorded before anything is sent; a decision that stays here belongs to a loop that died."""
+    """Recorded before anything is sent; a decision left in this state belongs to a loop that died."""
     DRY_RUN = "dry run"
     """It would have been done."""
     WORKED = "worked"

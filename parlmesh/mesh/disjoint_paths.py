@@ -57,7 +57,7 @@ class _Flow:
         self.sent = 0
 
     def send(self) -> bool:
-        """Sends another unit; False when there is no path left."""
+        """Sends another unit; False if no path is left."""
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import dijkstra
 

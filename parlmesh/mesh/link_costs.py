@@ -16,7 +16,7 @@ from .measured_mesh import Link, Mesh
 UNIT = 1_000_000
 """Cost units of one ETX, millisecond, hop …"""
 MOST_COST = 10**11
-"""Most cost of a link: a path over 10,000 nodes stays below 2^53."""
+"""Highest cost of a link: a path over 10,000 nodes stays below 2^53."""
 FRAME_BYTES = 1500
 """Frame size for ETT."""
 FULL_TQ = 255
@@ -28,7 +28,7 @@ _EARTH_KILOMETRES = 6371.0
 
 
 class Metric(StrEnum):
-    """What the best path minimises."""
+    """The quantity that the best path minimises."""
 
     AUTO = "auto"
     """The first of cost, etx, tq, latency that every link has; else hops."""

@@ -49,7 +49,7 @@ class WhatIf:
     made: dict[str, Any]
 
     def names(self, index: int) -> list[str]:
-        """What fails in a scenario."""
+        """The elements that fail in a scenario."""
         failing = [int(each) for each in self.scenarios[index] if each >= 0]
         return [self.mesh.nodes[each] if self.fail == "nodes" else self.mesh.cable_name(each) for each in failing]
 

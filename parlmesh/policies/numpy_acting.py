@@ -35,7 +35,8 @@ class Choice(NamedTuple):
 
 
 class Policy(Protocol):
-    """What a collector needs from a policy. `mask` comes with masked environments, `state` with recurrent policies."""
+    """The interface of a policy for collectors. `mask` is given for masked environments, `state` for recurrent
+    policies."""
 
     def initial_state(self, num_envs: int) -> Array | None:
         """The recurrent state before the first step; None for policies without memory."""

@@ -80,7 +80,7 @@ def _unshuffled(data: bytes) -> bytes:
 
 
 def _narrowed(blob: bytes) -> bytes:
-    """The same file with F32 rounded to the nearest BF16, ties to even."""
+    """The file with F32 rounded to the nearest BF16, ties to even."""
     return _converted(blob, "F32", "BF16", _to_bfloat16)
 
 

@@ -130,7 +130,7 @@ class ActorCritic(nn.Module):
         return images
 
     def _run(self, layers: nn.ModuleList, hidden: Tensor, *, last: bool = False) -> Tensor:
-        """Runs the layers with activations in between and, if `last`, after the last one."""
+        """Runs the layers with activations in between and, if `last`, after the last one too."""
         for index, layer in enumerate(layers):
             hidden = layer(hidden)
             if last or index < len(layers) - 1:

@@ -1,4 +1,4 @@
-"""Checks how durable a database's commits are, and so what a failover can lose. Changes nothing."""
+"""Checks how durable a database's commits are, and so whether a failover can lose any. Changes nothing."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +25,7 @@ class Promises:
     """Address of the leading scheduler; empty = none leads."""
 
     def said(self) -> str:
-        """A summary for people."""
+        """A readable summary."""
         leads = f"{self.leader} leads" if self.leader else "no scheduler leads"
         return f"tables of version {self.schema_version}, {leads}, {self._mode()}"
 

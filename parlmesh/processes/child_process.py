@@ -36,7 +36,7 @@ def kill_session(pid: int) -> None:
 
 
 def describe_end(return_code: int) -> str:
-    """Describes an exit for people: "exit code 3" or "signal 9 (SIGKILL)"."""
+    """Describes an exit: "exit code 3" or "signal 9 (SIGKILL)"."""
     if return_code >= 0:
         return f"exit code {return_code}"
     try:

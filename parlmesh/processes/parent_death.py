@@ -18,7 +18,7 @@ def main() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
-            sys.exit(f"the parent {parent} is gone")
+            sys.exit(f"the parent {parent} has ended")
     try:
         os.execvp(command[0], command)  # noqa: S606 - the command is the supervisor's own
     except OSError as error:

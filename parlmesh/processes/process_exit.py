@@ -44,7 +44,7 @@ class Process:
         return self._process.wait()
 
     async def wait(self) -> int:
-        """Waits for the return code, negative after a signal. No deadline; cancelling it leaves the process alone."""
+        """Waits for the return code, negative after a signal. No deadline; cancelling it leaves the process running."""
         if self._process.poll() is None:
             if hasattr(os, "pidfd_open"):
                 await _readable(os.pidfd_open(self.pid))

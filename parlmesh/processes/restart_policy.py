@@ -13,9 +13,9 @@ class RestartLimits:
     longest_seconds: float = 5.0
     window_seconds: float = 60.0
     max_restarts: int = 8
-    """Restarts within the window; after one more end, the supervisor gives up the child."""
+    """Restarts within the window; after one more end, the supervisor stops restarting the child."""
     max_alike: int = 5
-    """Ends in a row with the same last words, before the child ever served, after which it is given up."""
+    """Ends in a row with the same last words, before the child ever served, after which it is not restarted."""
 
 
 DEFAULT_LIMITS = RestartLimits()

@@ -1,4 +1,4 @@
-"""Keeps child processes alive: starts them, restarts them with back-off, gives up, and leaves nothing behind.
+"""Keeps child processes alive: starts them, restarts them with back-off up to a limit, and leaves none behind.
 
 async with Supervisor(note=print) as supervisor:
     supervisor.start(spec)
@@ -23,7 +23,7 @@ from .process_exit import Process
 from .restart_policy import DEFAULT_LIMITS, RestartLimits, restart_delay
 
 HOPELESS_EXITS = {2: "its configuration", 4: "its certificates or tokens"}
-"""Exit codes after which a restart cannot help, with what the child refused."""
+"""Exit codes after which a restart cannot help, with the reason."""
 
 
 _DEFECT = 1
@@ -63,7 +63,7 @@ class Child:
     pid: int | None = None
     restarts: int = 0
     reason: str = ""
-    """Why it was given up."""
+    """Why it is not restarted."""
     refusal: int = 0
     """The exit code that says a restart cannot help; 0 = there was none."""
     ends: list[float] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Child:
     """Last words of starts that never served, and how often they were equal in a row."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     settled: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once the child is given up or stopped."""
+    """Set once the child is stopped or no longer restarted."""
     process: Process | None = None
     grace: asyncio.TimerHandle | None = None
 
@@ -154,7 +154,7 @@ class Supervisor:
             await child.settled.wait()
 
     def kill(self) -> None:
-        """Kills all children at once."""
+        """Kills all children immediately."""
         for child in self._chosen(None):
             child.stopping.set()
             if child.process is not None:
@@ -202,7 +202,7 @@ class Supervisor:
                 self._end(child, process)
             return await process.wait()
         finally:
-            # Kills what the child itself started, and the child if this task is cancelled.
+            # Kills the processes that the child started, and the child if this task is cancelled.
             kill_session(process.pid)
             await process.wait()
             if child.grace is not None:
@@ -210,7 +210,7 @@ class Supervisor:
             child.process = child.pid = child.grace = None
 
     def _judge(self, child: Child, end: int | str) -> float | None:
-        """The delay before the next start; None, with a reason in the child, when it is given up."""
+        """The delay before the next start; None, with a reason in the child, if it is not restarted."""
         now = self._clock()
         child.ends.append(now)
         name, log = child.spec.name, child.spec.log

@@ -158,7 +158,7 @@ def down(ray: Any, name: str) -> int:
     found = _hosts(ray, name)
     order = sorted(found, key=lambda each: (each.endswith("-scheduler"), not each.endswith("-learner"), each))
     for each in order:
-        # On a lost node there is nothing to end; elsewhere the process ends with its keeper.
+        # On a lost node no process is left to end; elsewhere the process ends with its keeper.
         with contextlib.suppress(ray.exceptions.RayError, ray.exceptions.GetTimeoutError):
             ray.get(found[each].stop.remote(), timeout=_STOP_SECONDS)
         ray.kill(found[each])

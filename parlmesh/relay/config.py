@@ -14,7 +14,7 @@ class LimitsConfig(Config):
     policy_bytes: int = Field(default=256 << 20, ge=1 << 10, le=1 << 34)
     """Largest policy to distribute."""
     held_bytes: int = Field(default=1 << 30, ge=1 << 10, le=1 << 40)
-    """Total size of held policies; the least recently requested go first, and the last one stays."""
+    """Total size of held policies; the least recently requested are removed first, and the last one is kept."""
     fetches: int = Field(default=8, ge=1, le=64)
     """Policies fetched at once."""
     waiting_fetches: int = Field(default=64, ge=1, le=4096)

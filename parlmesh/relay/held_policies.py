@@ -6,7 +6,7 @@ from parlmesh.distribution.policy_messages import Published
 
 
 class Shelf:
-    """Holds at most `most_bytes`; the last policy stays, whatever its size."""
+    """Holds at most `most_bytes`; the last policy is kept, whatever its size."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes

@@ -27,7 +27,7 @@ _DIGEST_BYTES = 32
 
 
 class Source:
-    """Lives on the event loop."""
+    """Used on the event loop."""
 
     def __init__(self, stub: "PolicyServiceAsyncStub", config: RelayConfig) -> None:
         self._stub = stub
@@ -120,7 +120,7 @@ class Source:
 
 
 def _named(found: Published, request: GetPolicyRequest) -> Published:
-    """The same weights under the reader's run and version."""
+    """The weights under the reader's run and version."""
     blob = found.blob
     if (blob.run_id, blob.version, blob.run_uid) == (request.run_id, request.version, request.run_uid):
         return found

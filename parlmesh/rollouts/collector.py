@@ -38,14 +38,14 @@ from .episode_replay import Lives, Played
 
 
 def collector_seed(run_seed: int, actor_id: str, incarnation: int, slot: int = 0) -> np.random.SeedSequence:
-    """A separate stream for every slot of every life of every actor: a restarted actor never repeats games."""
+    """A separate stream for every slot of every incarnation of every actor: a restarted actor never repeats games."""
     actor = int.from_bytes(hashlib.sha256(actor_id.encode()).digest()[:8], "little")
     return np.random.SeedSequence([run_seed, actor, incarnation, slot])
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Where a collector stands between two fragments: enough to bring another collector there."""
+    """A collector's state between two fragments: enough to restore it in another collector."""
 
     played: Played | None
     rng: Array
@@ -64,7 +64,7 @@ class Mark:
 
 
 class Collector:
-    """Steps its environments from fragment to fragment; episodes go on across them.
+    """Steps its environments from fragment to fragment; episodes continue across them.
 
     After `restart_steps` steps an environment begins its next episode from a seed of its own (`Lives`); 0 = never.
     Environments of a native vector form share their random numbers and never do. A `repeatable` collector remembers the
@@ -127,7 +127,7 @@ class Collector:
         if opponents:
             self._envs.face(opponents)
             if not self._faced:
-                # The first games began before any opponents were named.
+                # The first games started before any opponents were named.
                 self._faced = True
                 self._start()
         searching: SearchingPolicy | None = None
@@ -170,13 +170,13 @@ class Collector:
         return self._envs.finished()
 
     def mark(self) -> Mark:
-        """Where this collector stands now."""
+        """This collector's present state."""
         return Mark(self._lives.played(), pack_random_state(self._rng), self._seen.observation.copy(), self._state)
 
     def go_to(self, tensors: Mapping[str, Array], policy: Policy) -> bool:
         """Plays the actions of a mark again; False when that does not lead to where the mark was taken."""
         self._start()
-        # Older checkpoints do not say when lives began.
+        # Older checkpoints do not say when lives started.
         if "began" not in tensors:
             return False
         actions = (tensors["actions"],) if "actions" in tensors else ()
@@ -202,7 +202,7 @@ class Collector:
         return np.array_equal(self._seen.observation, tensors["observation"])
 
     def _playable(self, played: Played) -> bool:
-        """Whether it fits the number of environments and their actions, and its lives can begin here."""
+        """Whether it fits the number of environments and their actions, and its lives can start here."""
         one_each, shape = (self._num_envs,), self._envs.spec.action.shape
         if played.starts.shape != one_each or played.began.shape != one_each:
             return False

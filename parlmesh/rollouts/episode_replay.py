@@ -16,7 +16,7 @@ _MOST_BYTES = 64 * 1024 * 1024
 
 
 class Played(NamedTuple):
-    """What it takes to bring environments to their present state."""
+    """The data that bring environments to their present state."""
 
     starts: Array
     """Number of each environment's life [E]; the first begins before the first row."""
@@ -37,7 +37,7 @@ class Row(NamedTuple):
 
 
 class Lives:
-    """A life of an environment is what follows one seed. With `restart_steps`, each environment begins another life
+    """A life of an environment is its course after one seed. With `restart_steps`, each environment begins another life
     with the first episode that begins at least that many rows into its life: no episode is cut short for that.
 
     Actions are remembered only if `repeatable`, and only those that the present lives need.
@@ -53,7 +53,7 @@ class Lives:
         self._actions: list[Array] = []
 
     def played(self) -> Played | None:
-        """Everything the present lives need; None when nothing is remembered or there was too much to keep."""
+        """All data of the present lives; None if nothing is remembered or there was too much to keep."""
         if not self._remembers:
             return None
         return Played(self._starts.copy(), self._began - self._first_row, tuple(self._actions))
@@ -82,7 +82,7 @@ class Lives:
             log.warning("games_not_remembered", steps=self._rows, advice="when resumed, this run plays other games")
 
     def play_again(self, played: Played) -> Iterator[Row]:
-        """Yields the rows to replay; lives go on from there."""
+        """Yields the rows to replay; lives continue from there."""
         self._starts, self._began = played.starts.copy(), played.began.copy()
         later = self._starts > 1
         for row, action in enumerate(itertools.chain.from_iterable(played.actions)):

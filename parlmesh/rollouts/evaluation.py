@@ -31,7 +31,7 @@ def play_match(
     search: Search | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> list[Finished]:
-    """Plays whole games of one policy against another, one per column; neighbours begin on different sides. With
+    """Plays whole games of one policy against another, one per column; neighbours start on different sides. With
     `search`, both look ahead."""
     kwargs = {**(environment.get("kwargs") or {}), "opponent_play": "sampled" if sampled else "greedy"}
     found: list[Finished] = []

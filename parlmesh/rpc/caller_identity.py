@@ -8,7 +8,7 @@ _caller: ContextVar[Identity] = ContextVar("parlmesh_caller", default=ANYONE)
 
 
 def caller() -> Identity:
-    """Who made the call this code serves; ANYONE when security is off or nothing is being served."""
+    """The caller whose call this code serves; ANYONE when security is off or no call is being served."""
     return _caller.get()
 
 

@@ -29,7 +29,7 @@ def server_credentials(security: SecurityConfig) -> grpc.ServerCredentials | Non
     watched = WatchedFiles([security.ca, security.certificate, security.key], time.monotonic)
 
     def renewed() -> grpc.ServerCertificateConfiguration | None:
-        """Called by grpc before every handshake, in a thread of its own; None leaves everything as it is."""
+        """Called by grpc before every handshake, in its own thread; None changes nothing."""
         if not watched.changed():
             return None
         try:
@@ -100,7 +100,7 @@ def bearer_for(address: str, security: SecurityConfig, now: Callable[[], float] 
             try:
                 signer.renew(read_certificates(certificate), read_pair(certificate, key).key)
             except ConfigError as error:
-                # In the middle of a renewal the two may not match yet; the other file changes next.
+                # During a renewal the two may not match yet; the other file changes next.
                 log.warning("certificate_refused", why=error.message)
         return signer.assertion(service)
 

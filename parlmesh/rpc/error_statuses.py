@@ -45,8 +45,8 @@ STATUS_BY_ERROR: Mapping[type[FleetError], grpc.StatusCode] = {
 _ERROR_BY_STATUS = {code: error for error, code in STATUS_BY_ERROR.items() if error is not ConfigError}
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
-# What a grpc.aio client reports when a write fails because the RPC has ended: it overwrites the server's own status,
-# even one that has arrived (grpc issue 36066). All that is known then is that another try is in order.
+# The status that a grpc.aio client reports when a write fails because the RPC has ended: it overwrites the server's own
+# status, even one that has arrived (grpc issue 36066). All that is known then is that the call may be retried.
 _LOST_STATUS = "Internal error from Core"
 
 # Trailers share 8 KiB; percent and base64 encoding can make text four times as long.
@@ -102,7 +102,7 @@ def error_from_status(status: status_pb2.Status) -> FleetError:
 
 
 def error_from_rpc(error: grpc.aio.AioRpcError) -> FleetError:
-    """What a failed call means, by its status code and ErrorInfo."""
+    """The error that a failed call stands for, by its status code and ErrorInfo."""
     if error.code() is grpc.StatusCode.INTERNAL and error.details() == _LOST_STATUS:
         return Unavailable("the stream ended while a message was being sent", reason="STREAM_ENDED")
     status = status_pb2.Status()

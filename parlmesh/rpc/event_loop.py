@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """For `asyncio.Runner`; None = asyncio's own."""
+    """The loop factory for `asyncio.Runner`; None = asyncio's own."""
     try:
         import uvloop
     except ImportError:

@@ -24,8 +24,8 @@ def server_options(max_message_bytes: int, *, answers_strangers: bool = False) -
         ("grpc.http2.min_ping_interval_without_data_ms", SERVER_LEAST_PING_SECONDS * 1000),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", SERVER_LEAST_PING_SECONDS * 1000),
         ("grpc.http2.max_pings_without_data", 0),
-        # What one stream may have in flight. By default it grows with the link's speed, for every sender at once:
-        # decision 0011 has what that costs. gRPC reads that much before the event loop can refuse the call, so it is
+        # Bytes that one stream may have in flight. By default this grows with the link's speed, for every sender at
+        # once: decision 0011 has the cost. gRPC reads that much before the event loop can refuse the call, so it is
         # small where strangers may call: a message that is asked for widens it for itself (decision 0020).
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", STRANGERS_STREAM_WINDOW_BYTES if answers_strangers else STREAM_WINDOW_BYTES),

@@ -54,7 +54,7 @@ def _only(error: BaseException) -> BaseException:
 
 
 def _of_a_path(error: BaseException) -> str:
-    """A sentence about the operator's folder, disk or file, where a traceback would tell no more. Empty = a defect."""
+    """A sentence about the operator's folder, disk or file, if a traceback would add nothing. Empty = a defect."""
     error = _only(error)
     if not isinstance(error, OSError):
         return ""
@@ -65,7 +65,7 @@ def _of_a_path(error: BaseException) -> str:
 
 
 def keep_files_private() -> None:
-    """Keeps others from reading what this process writes, whatever umask it was started with: 0640, folders 0750."""
+    """Keeps other users from reading this process's files, whatever umask it was started with: 0640, folders 0750."""
     os.umask(os.umask(0o077) | 0o027)
 
 

@@ -10,9 +10,9 @@ T = TypeVar("T")
 async def together(*coroutines: Coroutine[Any, Any, None]) -> None:
     """Returns when all have ended. When one fails, the others are cancelled and the errors are raised as a group.
 
-    For a task that lives on after a failure. A bare task group harms such a task before Python 3.13 (cpython
-    gh-116720). A group that fails while its block is being left does not take back the cancellation that woke the
-    task, so that a later `asyncio.timeout` raises CancelledError instead of TimeoutError. And a failure swallows a
+    For a task that continues after a failure. A bare task group harms such a task before Python 3.13 (cpython
+    gh-116720). A group that fails while its block is being left does not take back the cancellation that woke the task,
+    so that a later `asyncio.timeout` raises CancelledError instead of TimeoutError. And a failure swallows a
     cancellation from outside that comes with it, so that a cancelled loop would try again.
     """
     task = asyncio.current_task()

@@ -146,7 +146,7 @@ def build_guard(
     if not security.enabled:
         if not (security.insecure or is_loopback(host)):
             raise _refusal(
-                f"there is no security, and listen.host {host} is open to other machines: set security.certificate, "
+                f"security is not set, and listen.host {host} is open to other machines: set security.certificate, "
                 "security.key and security.ca or security.tokens, listen on 127.0.0.1, or set security.insecure: true"
             )
         if not is_loopback(host):

@@ -73,7 +73,7 @@ class SecurityConfig(Config):
 
     @property
     def answers_strangers(self) -> bool:
-        """Whether a caller without any proof can get as far as making a call, which is then refused."""
+        """Whether a caller without any proof can make a call, which is then refused."""
         return self.enabled and not self.require_client_certificate
 
     @model_validator(mode="after")

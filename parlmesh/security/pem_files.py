@@ -51,7 +51,7 @@ def write_certificate(
 
 
 def server_hosts(dns: Sequence[str], addresses: Sequence[str]) -> list[str]:
-    """The names of a server; those of this machine when none are given."""
+    """The names of a server; this machine's names if none are given."""
     for address in addresses:
         try:
             ipaddress.ip_address(address)

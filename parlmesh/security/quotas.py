@@ -1,4 +1,4 @@
-"""What one identity may ask of a server: limits and their defaults. Servers and services check them."""
+"""The limits of one identity at a server, with their defaults. Servers and services check them."""
 
 from pydantic import Field
 
@@ -17,7 +17,7 @@ class QuotaConfig(Config):
     loop_share: float = Field(default=0.25, gt=0, le=1)
     """Share of a server's event loop for the calls and messages of one actor or reader; beyond it they wait."""
     team_loop_share: float = Field(default=0.5, gt=0, le=1)
-    """The same for all operators of one namespace together."""
+    """Such bytes for all operators of one namespace together."""
     unread_calls: int = Field(default=4, ge=1)
     """Calls of one actor, reader or namespace operator whose requests are read at the same time; others wait."""
     refusals_per_second: float = Field(default=50.0, gt=0)

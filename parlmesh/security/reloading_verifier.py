@@ -17,7 +17,7 @@ log = get_logger("parlmesh.security")
 
 
 class FreshVerifier:
-    """Reloads changed files; a broken file is logged and the last good content kept."""
+    """Reloads changed files; a broken file is logged, and the last good content is kept."""
 
     def __init__(
         self,

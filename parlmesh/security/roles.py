@@ -74,7 +74,7 @@ NAMESPACED_METHODS = OPEN_METHODS | {
         "SchedulerService/WatchTasks",
     )
 }
-"""What an identity of a namespace may call, within its role: methods on the tasks of its namespace and their arrays."""
+"""The methods that an identity of a namespace may call, within its role: those on its namespace's tasks and arrays."""
 
 
 def roles_for(method: str) -> frozenset[Role]:

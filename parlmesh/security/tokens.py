@@ -91,9 +91,9 @@ def _line(row: TokenRow) -> str:
 
 
 class TokenTable:
-    """The accepted tokens. A changed file is reloaded; a broken one is logged and the last good one kept.
+    """The accepted tokens. A changed file is reloaded; a broken one is logged, and the last good one is kept.
 
-    While the file is missing, nobody is accepted.
+    While the file is missing, no caller is accepted.
     """
 
     def __init__(self, file: Path, monotonic: Callable[[], float]) -> None:

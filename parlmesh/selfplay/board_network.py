@@ -70,7 +70,7 @@ class BoardNetwork(nn.Module):
             nn.init.zeros_(head.bias)  # type: ignore[arg-type]
 
     def forward(self, planes: Tensor) -> tuple[Tensor, Tensor]:
-        """Boards are turned only when gradients are enabled; in play they stay as they are."""
+        """Boards are turned only when gradients are enabled; in play they are unchanged."""
         if not self.turned or not torch.is_grad_enabled():
             return self._seen(planes)
         # Minibatches are in random order, so the position in one is as good as a draw, and reproducible.

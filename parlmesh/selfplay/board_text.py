@@ -1,4 +1,4 @@
-"""Boards and moves as text for people."""
+"""Boards and moves as readable text."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -25,7 +25,7 @@ from .settings import read_settings
 Maker = Callable[..., Games]
 
 _ENDS = {Verdict.WON: "rules", Verdict.LOST: "rules", Verdict.DRAWN: "draw", Verdict.LIMIT: "limit"}
-# Bounds results that nobody fetches.
+# Bounds results that are never fetched.
 _MOST_RESULTS = 100_000
 
 
@@ -65,7 +65,7 @@ class GameEnvironments(VectorEnv):
         self._material = np.zeros(count, np.float32)
         # Games that a finisher won with a move that was not chosen.
         self._by_finisher = np.zeros(count, np.bool_)
-        # By column: 0 when the learning side moves first. Neighbouring columns alternate.
+        # For each column, 0 when the learning side moves first. Neighbouring columns alternate.
         self._seat = np.arange(count) % 2
         if self.settings.seat != "alternate":
             self._seat[:] = self.settings.seat == "second"

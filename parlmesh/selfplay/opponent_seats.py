@@ -13,7 +13,7 @@ from .scripted_players import player_of
 from .search import Searcher, judge_of
 
 RESIGNS = -1
-"""In place of a move: the player resigns."""
+"""Stands for a move: the player resigns."""
 # The scripted player, which has no version.
 _SCRIPTED = -1
 

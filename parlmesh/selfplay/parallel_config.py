@@ -26,9 +26,9 @@ class ParallelConfig(Config):
     experience_batch_size: int = Field(default=64, ge=1, le=1_000_000)
     """Fewest steps per batch; a batch has the same number of steps from each of its worker's games."""
     model_sync_interval: int = Field(default=100, ge=1)
-    """For the training loop: collections between calls of sync_model_to_workers."""
+    """Collections of the training loop between calls of sync_model_to_workers."""
     worker_reset_interval: int = Field(default=1000, ge=1)
-    """For the training loop: collections between calls of reset_workers."""
+    """Collections of the training loop between calls of reset_workers."""
     timeout: float = Field(default=30.0, gt=0.0, le=3600.0)
     """Longest wait for a collection; a worker that takes longer for one batch counts as hanging and is replaced."""
     compression_enabled: bool = True

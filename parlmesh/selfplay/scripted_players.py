@@ -29,7 +29,7 @@ def random_moves(games: Games, which: Array, legal: Array, rng: np.random.Genera
 
 
 def one_ply(games: Games, which: Array, legal: Array, rng: np.random.Generator) -> Array:
-    """Wins at once if possible, otherwise moves at random."""
+    """Wins immediately if possible, otherwise moves at random."""
     winning = winning_moves(games, which)
     return drawn(np.where(winning.any(axis=1, keepdims=True), winning, legal), rng)
 

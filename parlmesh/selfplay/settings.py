@@ -22,7 +22,8 @@ class GameSettings(Config):
     opening_share: float = Field(default=1.0, ge=0.0, le=1.0)
     """Share of games with a random opening; the others start from the rules' position."""
     at_limit: Literal["draw", "truncate", "material"] = "draw"
-    """What the move limit means: a draw, a truncation with an estimated value, or the material balance as reward."""
+    """The meaning of the move limit: a draw, a truncation with an estimated value, or the material balance as reward.
+    """
     shaping: float = Field(default=0.0, ge=0.0, le=10.0)
     """Reward for material won since the last own move; not part of results."""
     finisher: Literal["none", "learner", "opponent", "both"] = "none"

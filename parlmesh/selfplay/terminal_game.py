@@ -133,7 +133,7 @@ class Sitting:
             yield f"{self.moves[-1]}\n{self._notation.show(self.games)}"
         if verdict in (Verdict.WON, Verdict.LOST):
             self.winner = self._sitters[side if verdict == Verdict.WON else 1 - side].name
-        ends = {Verdict.DRAWN: "a draw", Verdict.LIMIT: "the move limit: nobody wins"}
+        ends = {Verdict.DRAWN: "a draw", Verdict.LIMIT: "the move limit: neither side wins"}
         yield ends.get(verdict) or f"{_does(str(self.winner), 'win')} after {len(self.moves)} moves"
 
     def write(self, path: Path) -> None:

@@ -16,7 +16,7 @@ _HEAD = ("time", "level", "service", "logger", "event", "exception")
 
 @dataclass(frozen=True)
 class LogLine:
-    """One line in a form for people."""
+    """One line in readable form."""
 
     process: str
     time: str
@@ -74,7 +74,7 @@ class LogFolder:
 
 
 def tail(file: LogFile, *, contains: str = "", most: int = 200) -> list[LogLine]:
-    """The last lines of one log; lines that are not JSON are shown as they are."""
+    """The last lines of one log; lines that are not JSON are shown unchanged."""
     with file.path.open("rb") as log:
         size = log.seek(0, 2)
         log.seek(max(0, size - MOST_BYTES))
@@ -98,7 +98,7 @@ def follow(file: LogFile, offset: int) -> Iterator[tuple[LogLine, int]]:
 
 
 def line_of(process: str, text: str) -> LogLine:
-    """Formats a JSON line for people; any other line only has unprintable characters escaped."""
+    """Formats a JSON line readably; any other line only has unprintable characters escaped."""
     try:
         fields: Any = json.loads(text)
     except (ValueError, RecursionError):

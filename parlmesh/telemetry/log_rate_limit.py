@@ -45,7 +45,7 @@ class LineLimit(logging.Filter):
         return passes
 
     def tell(self) -> None:
-        """Logs what was left out since the last summary, if anything was."""
+        """Logs the number of lines left out since the last summary, if any."""
         omitted, self._omitted = dict(self._omitted), Counter()
         self._told = self._monotonic()
         if omitted:

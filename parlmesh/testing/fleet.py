@@ -1,4 +1,4 @@
-"""Fakes of the scheduler and the learner for tests of actors: real servicers that do what a test tells them."""
+"""Fakes of the scheduler and the learner for tests of actors: real servicers that a test controls."""
 
 import asyncio
 import hashlib

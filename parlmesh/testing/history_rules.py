@@ -46,7 +46,7 @@ class Limits:
     longest_pause_seconds: float = 2.0
     """Longest pause between two tries of a failed commit; each pause is twice the previous one."""
     in_the_socket_seconds: float = 0.5
-    """How long an assignment may be on its way after the death of the scheduler that sent it. It takes longer only on a
+    """How long an assignment may be in flight after the death of the scheduler that sent it. It takes longer only on a
     starved machine, which is a separate fault."""
 
 
@@ -122,7 +122,7 @@ class _Books:
     def nothing_begins_after_the_end(self) -> Iterable[Violation]:
         for task_id, ends in self._ends.items():
             first = min(ends, key=lambda end: end.at)
-            # A cancellation is reported at once; its task may still be on its way to an actor, followed by the
+            # A cancellation is reported immediately; its task may still be in flight to an actor, followed by the
             # revocation.
             grace = self._limits.on_its_way_seconds if first.state == "cancelled" else 0.0
             for began in self._began.get(task_id, []):
@@ -138,7 +138,7 @@ class _Books:
                 end = self._ended.get(before.token)
                 if (end is not None and end.how == "failed") or self._moved(before, end, after):
                     continue
-                # An actor that was cut off may still start what it was given before.
+                # An actor that was cut off may still start earlier assignments.
                 stale = after.attempt <= before.attempt and self._excused(after.actor, after.at, after.at)
                 until = after.at if end is None else min(after.at, self._accepted_by(end))
                 if not (stale or self._excused(before.actor, before.at, until) or self._unrecorded(before, after)):

@@ -117,7 +117,7 @@ class Proxy:
         try:
             await self._serve(reader, writer)
         except (OSError, asyncio.CancelledError):
-            # Cancelled by `cut` or at the end: the link is gone either way.
+            # Cancelled by `cut` or at the end: the link is closed either way.
             pass
         finally:
             self._connections.discard(task)

@@ -18,7 +18,7 @@ from parlmesh.wire import payload_to_proto
 
 _DEADLINE_SECONDS = 60.0
 _Context = grpc.aio.ServicerContext[Any, Any]
-# What a stream sends next: an outcome, a receipt, terms, the status it breaks with, or None for its end.
+# A stream's next message: an outcome, a receipt, terms, the status it breaks with, or None for its end.
 _Queue = asyncio.Queue[task_pb2.Outcome | status_pb2.Status | pb.StreamTerms | grpc.StatusCode | None]
 
 
@@ -99,7 +99,7 @@ class FakeTasks(SchedulerServiceServicer):
         await self.finish(outcome)
 
     async def end_watches(self, code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE) -> None:
-        """Breaks all current streams; new ones stay."""
+        """Breaks all current streams; new ones are kept."""
         broken = list(self._watches)
         for queue in broken:
             queue.put_nowait(code)

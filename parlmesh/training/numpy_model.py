@@ -1,4 +1,4 @@
-"""What a trainer needs from a policy in training, and the numpy model. `torch_model` has the autograd model."""
+"""The interface of a policy in training, and the numpy model. `torch_model` has the autograd model."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
@@ -18,7 +18,7 @@ from .shared_step import Share
 
 
 class Memory(NamedTuple):
-    """What a network with memory needs besides features: where episodes start [T, E], and the first state [E, S]."""
+    """The inputs of a network with memory besides features: where episodes start [T, E], and the first state [E, S]."""
 
     starts: Array
     state: Array

@@ -1,4 +1,4 @@
-"""What a trainer needs from a value network, and the numpy one. `torch_q_model` has the one with autograd."""
+"""The interface of a value network in training, and the numpy model. `torch_q_model` has the autograd model."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
@@ -17,7 +17,7 @@ from .shared_step import Share
 
 
 class QStep(NamedTuple):
-    """What one gradient step did; the norm is from before clipping, the errors [B] are for priorities."""
+    """The results of one gradient step; the norm is from before clipping, the errors [B] are for priorities."""
 
     terms: QTerms
     norm: float

@@ -42,7 +42,7 @@ _AGED = ("weighted", "vtrace")
 
 
 class PpoTrainer:
-    """Owns a policy in training. Not thread-safe: one thread updates, others read what it published."""
+    """Owns a policy in training. Not thread-safe: one thread updates, others read the published policies."""
 
     def __init__(self, spec: PolicySpec, config: PpoConfig, model: Model, rng: np.random.Generator) -> None:
         self._spec = spec
@@ -171,7 +171,7 @@ class PpoTrainer:
             whole, advantages, returns = group_relative(
                 columns[OBSERVATION][:-1], rewards, valid, *flags, discount=discount
             )
-            # Parts of episodes that began before the batch or end after it have nothing to be compared with.
+            # Parts of episodes that start before the batch or end after it cannot be compared.
             weights = whole.astype(np.float32)
         else:
             advantages, returns = gae(rewards, values, *flags, discount=discount, smoothing=smoothing)

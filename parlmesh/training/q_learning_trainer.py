@@ -1,4 +1,4 @@
-"""Q-learning on a table: each fragment is learnt from once, last steps first."""
+"""Q-learning on a table: each fragment is used once, last steps first."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +14,7 @@ from .trainer import Update
 
 
 class QLearningTrainer:
-    """Owns a table in training. Not thread-safe: one thread updates, others read what it published."""
+    """Owns a table in training. Not thread-safe: one thread updates, others read the published policies."""
 
     def __init__(self, spec: PolicySpec, config: QLearningConfig) -> None:
         self._spec = spec

@@ -1,6 +1,5 @@
-"""Updates from a replay, for any algorithm: fragments go in as n-step transitions; gradient steps follow as often as
-its rate allows. Each algorithm defines its gradient step and how much its policy explores.
-"""
+"""Updates from a replay, for any algorithm: fragments are added as n-step transitions; gradient steps follow as often
+as its rate allows. Each algorithm defines its gradient step and how much its policy explores."""
 
 import math
 from abc import ABC, abstractmethod
@@ -37,8 +36,8 @@ from .trainer import Update
 
 
 class Minibatch(NamedTuple):
-    """B steps: features [B, ...], masks [B, A], actions as the environment has them, all others [B]. Without masks,
-    everything is allowed; without weights, all steps count alike."""
+    """B steps: features [B, ...], masks [B, A], actions in the environment's form, all others [B]. Without masks, every
+    action is allowed; without weights, all steps count equally."""
 
     features: Array
     actions: Array
@@ -50,7 +49,7 @@ class Minibatch(NamedTuple):
 
 
 class Learnt(NamedTuple):
-    """What one gradient step did: means by the names of their curves, the norm of the gradient, the errors [B]."""
+    """The results of one gradient step: means by the names of their curves, the gradient's norm, the errors [B]."""
 
     means: Mapping[str, float]
     norm: float
@@ -95,7 +94,7 @@ class ReplayedConfig(Protocol):
 
 
 class ReplayTrainer(ABC):
-    """Owns networks in training. Not thread-safe: one thread updates, others read what it published."""
+    """Owns networks in training. Not thread-safe: one thread updates, others read the published policies."""
 
     def __init__(
         self,
@@ -134,7 +133,7 @@ class ReplayTrainer(ABC):
         """The share of steps with random actions from now on; `_steps` counts the steps taken in so far."""
 
     def _own_weights(self) -> dict[str, Array]:
-        """What actors read besides the networks' weights."""
+        """The data that actors read besides the networks' weights."""
         return {}
 
     def update(self, fragments: Sequence[Fragment], progress: float) -> Update:

@@ -24,7 +24,7 @@ class RewardScale:
 
     @classmethod
     def of(cls, config: PpoConfig) -> "RewardScale | None":
-        """As configured; None if rewards are learnt from as they are."""
+        """The configured scaling; None if rewards are used unscaled."""
         if not config.normalise_rewards and config.reward_scale == 1.0 and config.reward_clip is None:
             return None
         return cls(config.reward_scale, config.discount, normalise=config.normalise_rewards, clip=config.reward_clip)

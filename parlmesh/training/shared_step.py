@@ -20,7 +20,7 @@ class Share(Protocol):
 def share_gradients(
     parameters: "Sequence[nn.Parameter]", share: Share, terms: Sequence[float], errors: Array | None = None
 ) -> list[float]:
-    """The same for torch's parameters, whose gradients are separate tensors."""
+    """Shares a step of torch's parameters, whose gradients are separate tensors."""
     import torch
 
     found = [parameter.grad for parameter in parameters if parameter.grad is not None]

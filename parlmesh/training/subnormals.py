@@ -1,6 +1,6 @@
-"""Numbers below 1e-38 as zero while Adam steps: the processor computes with them many times more slowly.
+"""Treats numbers below 1e-38 as zero while Adam steps: the processor computes with them many times more slowly.
 
-Adam's means of a weight that gets no gradient any more shrink until they are that small and stay there. With ReLUs that
+Adam's means of a weight that no longer gets a gradient shrink until they are that small and stay there. With ReLUs that
 is a third of the weights or more, and half the time of a step.
 """
 
@@ -14,7 +14,7 @@ _LEAST, _ONE = 5e-324, 1.0
 
 @contextmanager
 def flushed_subnormals() -> Iterator[None]:
-    """Of this thread, which belongs to the caller: it computes as before afterwards."""
+    """Applies to this thread, which belongs to the caller: afterwards it computes as before."""
     before = flushing()
     torch.set_flush_denormal(True)
     try:

@@ -1,4 +1,4 @@
-"""Where torch computes. Imported only when the configuration asks for torch."""
+"""The device on which torch computes. Imported only when the configuration asks for torch."""
 
 import torch
 

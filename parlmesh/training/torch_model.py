@@ -47,7 +47,7 @@ class TorchModel:
             dense = DenseActorCritic(spec, rng, initial_log_std=config.initial_log_std)
             self._network.load_named(dense.named_weights())
         else:
-            # The process's global generator is left as it was.
+            # The process's global generator is unchanged.
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(int(rng.integers(2**31)))
                 self._network = ActorCritic(spec, initial_log_std=config.initial_log_std)

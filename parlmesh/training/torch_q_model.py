@@ -42,7 +42,7 @@ class TorchQModel:
             self._online = ActorCritic(spec)
             self._online.load_named({**self._online.named_weights(), **DenseQ(spec, rng).named_weights()})
         else:
-            # The process's global generator is left as it was.
+            # The process's global generator is unchanged.
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(int(rng.integers(2**31)))
                 self._online = ActorCritic(spec)

@@ -1,4 +1,4 @@
-"""What a run needs from an algorithm: updates from fragments, a policy to publish, and its state for checkpoints."""
+"""An algorithm's interface to a run: updates from fragments, a policy to publish, and its state for checkpoints."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ from parlmesh.types import Array, Fragment
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What one update did."""
+    """The results of one update."""
 
     steps: int
     metrics: Mapping[str, float]
-    # False when a loss or gradient was not finite; the model is then as it was before.
+    # False when a loss or gradient was not finite; the model is then unchanged.
     applied: bool
 
 
 class Trainer(Protocol):
-    """Owns a policy in training. Not thread-safe: one thread updates, others read what it published."""
+    """Owns a policy in training. Not thread-safe: one thread updates, others read the published policies."""
 
     def update(self, fragments: Sequence[Fragment], progress: float) -> Update:
         """Learns from whole fragments; `progress` in [0, 1] is the used share of the step budget."""

@@ -1,4 +1,4 @@
-"""When a whole study is given up: its first trials all fail, so they share a cause."""
+"""When a whole study is stopped: its first trials all fail, so they share a cause."""
 
 from parlmesh.errors import FailedPrecondition
 

@@ -1,4 +1,4 @@
-"""Messages that are one run of bytes, coded by hand because protobuf would copy every chunk once more."""
+"""Messages that are one run of bytes, coded by hand because protobuf would copy every chunk again."""
 
 from parlmesh.wire.fields import read_varint, varint
 

@@ -38,7 +38,7 @@ Layout = tuple[np.dtype, tuple[int, ...], int]
 
 @dataclass(frozen=True, slots=True)
 class TensorLimits:
-    """What a receiver accepts; anything larger is refused before it is allocated."""
+    """The limits of a receiver; anything larger is refused before it is allocated."""
 
     max_bytes: int = 64 << 20
     max_tensors: int = MOST_TENSORS
@@ -61,7 +61,7 @@ def tensor_to_proto(name: str, array: Array | Reference) -> pb.Tensor:
 def tensor_to_parts(field: int, name: str, array: Array, position: int) -> tuple[bytes, memoryview]:
     """A tensor as the field of another message: everything before its elements, and the elements, not copied.
 
-    The field begins at `position` in the whole message, and is padded so that its elements are aligned there.
+    The field starts at `position` in the whole message, and is padded so that its elements are aligned there.
     """
     if array.dtype not in _CODES or not array.flags.c_contiguous:
         array = np.ascontiguousarray(_wire_form(name, array))
@@ -138,7 +138,7 @@ _kept_layout = lru_cache(maxsize=1024)(_layout_from_bytes)
 def tensor_from_proto(
     tensor: pb.Tensor, limits: TensorLimits = DEFAULT_LIMITS, load: Callable[[Reference], Array] | None = None
 ) -> Array:
-    """A read-only view of the message's bytes, or of a blob: copy what must outlive it."""
+    """A read-only view of the message's bytes, or of a blob: copy any part that must outlive it."""
     if tensor.blob:
         if load is None:
             raise _is_in_a_blob(tensor.name)
@@ -212,7 +212,7 @@ def tensors_from_proto(
 
 
 def tensors_from_bytes(messages: Iterable[memoryview], limits: TensorLimits = DEFAULT_LIMITS) -> dict[str, Array]:
-    """The same for serialised tensors."""
+    """Reads serialised tensors."""
     return _by_name(((*tensor_from_bytes(each, limits), False) for each in messages), limits)
 
 

@@ -32,7 +32,7 @@ COLUMNS = pb.Trajectory.DESCRIPTOR.fields_by_name["columns"].number
 
 @dataclass(frozen=True, slots=True)
 class EncodedTrajectory:
-    """A trajectory on its way: its number and the serialised UploadTrajectoriesRequest."""
+    """A trajectory to be uploaded: its number and the serialised UploadTrajectoriesRequest."""
 
     sequence: int
     request: bytes
@@ -52,7 +52,7 @@ class ReceivedTrajectory:
 def trajectory_from_request(request: bytes) -> ReceivedTrajectory:
     """The inverse of `trajectory_to_request`, for any client's bytes; raises InvalidInput if they are no message."""
     rest, found = take_out(request, TRAJECTORY)
-    # Protobuf merges repeats of this field. Nobody sends any, so that case is left to protobuf.
+    # Protobuf merges repeats of this field. No sender uses them, so that case is left to protobuf.
     whole = (
         found[0] if len(found) == 1 else pb.UploadTrajectoriesRequest.FromString(request).trajectory.SerializeToString()
     )
@@ -89,7 +89,7 @@ def trajectory_to_proto(
 
 
 def trajectory_to_request(trajectory: Trajectory) -> EncodedTrajectory:
-    """The same, serialised: every column is copied once, while nested messages would copy it four times."""
+    """The request, serialised: every column is copied once, while nested messages would copy it four times."""
     message = trajectory_to_proto(
         Fragment({}, trajectory.fragment.episodes),
         run_id=trajectory.run_id,

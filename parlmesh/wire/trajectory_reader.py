@@ -1,4 +1,4 @@
-"""Reads one sender's trajectories. All look alike, so what is known of the last ones is compared and not parsed."""
+"""Reads one sender's trajectories. All look alike, so the known parts of the last ones are compared and not parsed."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from .trajectories import (
     trajectory_from_request,
 )
 
-# The padding of columns depends on the length of what comes before them, so one shape of trajectory has eight layouts.
+# The padding of columns depends on the length of the bytes before them, so one shape of trajectory has eight layouts.
 _ALIGNMENT = 8
 _LAYOUTS_KEPT = 2 * _ALIGNMENT
 _LONGEST_FRAME = 4096
@@ -35,11 +35,11 @@ class _Layout:
 
     size: int
     phase: int
-    """Where the first column begins, modulo the alignment: all elements are aligned there."""
+    """Where the first column starts, modulo the alignment: all elements are aligned there."""
     frame: tuple[tuple[int, int, bytes], ...]
-    """Begin, end and bytes of all that is not elements, relative to the first column."""
+    """Start, end and bytes of all parts that are not elements, relative to the first column."""
     columns: tuple[tuple[str, np.dtype, tuple[int, ...], int], ...]
-    """Name, element type, shape and begin of the elements of each."""
+    """Name, element type, shape and start of the elements of each."""
 
 
 class TrajectoryReader:
@@ -88,7 +88,7 @@ class TrajectoryReader:
 
 
 def _received(request: bytes, begin: int, start: int, layout: _Layout, *, together: bool) -> ReceivedTrajectory | None:
-    # A message that can be parsed ends with a whole field, so the columns begin where they seem to.
+    # A message that can be parsed ends with a whole field, so the columns start where they seem to.
     try:
         message = pb.Trajectory.FromString(request[begin:start])
     except DecodeError:

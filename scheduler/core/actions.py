@@ -1,4 +1,4 @@
-"""What the core wants done (by the shell) and remembered (by the store): plain data, collected here."""
+"""The actions that the core wants the shell to perform and the store to keep: plain data, collected here."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class Assign(NamedTuple):
 
     A task's first lease is sent at once: if the scheduler dies before it is durable, no other actor can claim the task.
     A later lease waits for the commit; otherwise a restart could revive the lease before it, and two actors would have
-    the task. Its time begins after the wait, with `Core.begin`.
+    the task. Its time starts after the wait, with `Core.begin`.
     """
 
     session: int
@@ -104,7 +104,7 @@ class Kinds(NamedTuple):
 
 
 class Persist(NamedTuple):
-    """What the journal keeps of one event, in the order of replay; always the first action.
+    """The journal's record of one event, in the order of replay; always the first action.
 
     Tasks are recorded as they are now: the shell encodes them before the next event. `time` is on the journal's own
     clock, which starts at the wall clock, never jumps, and stands still while the scheduler is down.
@@ -127,13 +127,13 @@ Action = ToActor | Notify | Persist
 
 
 class Decided:
-    """What was decided since the last `Core.take_actions`. Every part of the core adds to it."""
+    """The decisions since the last `Core.take_actions`. Every part of the core adds to it."""
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        """Starts new lists; those that were taken stay as they are."""
+        """Starts new lists; those that were taken are not changed."""
         self.submitted: list[Task] = []
         self.returned: list[Returned] = []
         self.leased: list[Task] = []

@@ -14,7 +14,7 @@ from .node_quarantine import NodeQuarantine
 from .placement import UNTOLD_MESSAGE_BYTES, Actor, ActorCommand
 from .task import LeaseName
 
-# Labels whose names begin so come from the operator or a certificate, never from the actor.
+# Labels with this prefix come from the operator or a certificate, never from the actor.
 ATTESTED = "attested/"
 MAX_CREDITS = int(limits.CREDITS.most)
 
@@ -46,7 +46,7 @@ class Sessions:
     def __init__(self, life: Lifecycle) -> None:
         self._life = life
         self._config = life.config.leases
-        # Every open stream; a replaced one stays until it ends, so that its last results count.
+        # Every open stream; a replaced one is kept until it ends, so that its last results count.
         self.by_number: dict[int, Actor] = {}
         # Actors whose room may have changed by other means than their own message.
         self.unsettled: dict[Actor, None] = {}
@@ -134,11 +134,11 @@ class Sessions:
         self.unsettled[actor] = None
 
     def expire(self, now: float) -> None:
-        """Ends leases that are over, and forgets actors that did not come back."""
+        """Ends expired leases, and forgets actors that did not come back."""
         actors, retention = self._life.fleet.actors, self._life.config.retention
         self.quarantine.expire(now)
         forgotten = []
-        # By node, lost actors without leases.
+        # Lost actors without leases, by node.
         idle: dict[str, list[Actor]] = {}
         for actor in actors.values():
             if actor.session:
@@ -190,7 +190,7 @@ class Sessions:
         return [*hello.labels, *((ATTESTED + name, value) for name, value in attested.items())]
 
     def _evict(self, actor: Actor, now: float) -> None:
-        """Its id belongs to another node: it loses everything, and its stream is closed by the caller."""
+        """Takes everything from an actor whose id belongs to another node; the caller closes its stream."""
         self._life.fleet.displace(actor)
         for task in list(actor.leases.values()):
             self._life.take_back(task, now)

@@ -122,7 +122,7 @@ def _dumps(value: dict[str, Any]) -> str:
 
 
 def _event(attempt: Attempt, process: int, row: int, wall_offset: float) -> dict[str, Any]:
-    # Left out where there are none, as for most tasks: a trace has to fit into a message.
+    # Left out if empty, as for most tasks: a trace must fit into a message.
     dependencies = {"dependencies": attempt.dependencies} if attempt.dependencies else {}
     return {
         "name": attempt.kind,

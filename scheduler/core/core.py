@@ -1,7 +1,7 @@
 """The scheduler's core: a state machine without I/O, clock, threads or messages.
 
-Each method is one event. It changes the state, or raises a FleetError and changes nothing; what must be done outside
-is collected for `take_actions`. `now` is the scheduler's own monotonic clock: no other clock decides.
+Each method is one event. It changes the state, or raises a FleetError and changes nothing; side effects are collected
+for `take_actions`. `now` is the scheduler's own monotonic clock: no other clock decides.
 """
 
 import os
@@ -65,9 +65,9 @@ class Core:
         self._next_rebalance = now + self.config.dispatch.rebalance_seconds
 
     def recover(self, batches: Iterable[bytes], now: float, warm: Compactor | None = None) -> UnreadableRecords:
-        """Rebuilds the state from a journal, before any other event, and returns what could not be read.
+        """Rebuilds the state from a journal, before any other event, and returns the unreadable records.
 
-        `warm` has read what comes before the batches.
+        `warm` has read the records before the batches.
         """
         recovery = Recovery(self.life, now)
         unreadable = recovery.recover(batches, warm)
@@ -185,7 +185,7 @@ class Core:
         for task, lease_id in zip(tasks, lease_ids, strict=True):
             if task.lease_id == lease_id and task.actor is actor:
                 task.expires_at = now + self.config.leases.duration_seconds
-                # Moved behind leases that were sent meanwhile: the actor begins those first.
+                # Moved behind leases that were sent in the meantime: the actor starts those first.
                 actor.leases[lease_id] = actor.leases.pop(lease_id)
 
     def announced(self, count: int) -> None:
@@ -284,7 +284,7 @@ class Core:
         return self.life.decided.for_journal or bool(self.life.decided.said)
 
     def take_actions(self) -> list[Action]:
-        """Returns what the last event asks for, in the order to perform it; call it after every event."""
+        """Returns the last event's actions, in the order to perform them; call it after every event."""
         decided = self.life.decided
         actions: list[Action] = []
         if decided.for_journal:
@@ -351,7 +351,7 @@ class Core:
             fleet.settle(actor)
         if self.life.fresh:
             self._spread(now)
-        # Last, so that what was taken from an actor goes to a free slot and not back to it.
+        # Last, so that a task taken from an actor goes to a free slot and not back to it.
         for actor in changed:
             self._fill(actor, now)
 
@@ -372,7 +372,8 @@ class Core:
                 actor = life.fleet.choose(task_class)
                 if actor is None:
                     break
-                # A few tasks are spread one by one; of many, an actor gets a part at once. Free slots come first.
+                # A few tasks are spread one by one; if there are many, each actor gets several at once. Free slots come
+                # first.
                 free = actor.slots - len(actor.leases)
                 part = 1 + task_class.ready // (PARTS * len(self.sessions.by_number))
                 tasks = life.queue.take(actor.classes, min(part, actor.room, free if free > 0 else part))

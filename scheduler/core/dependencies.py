@@ -27,7 +27,7 @@ def check(batch: Mapping[str, Task], known: Mapping[str, Task]) -> None:
 
 
 def _check_circles(batch: Mapping[str, Task]) -> None:
-    """Kahn's algorithm removes tasks without open parents; what remains lies on or behind a circle."""
+    """Kahn's algorithm removes tasks without open parents; the remaining ones are on a cycle or depend on one."""
     open_parents = {
         task_id: sum(1 for parent in dict.fromkeys(task.dependencies) if parent in batch)
         for task_id, task in batch.items()

@@ -1,4 +1,4 @@
-"""Known actors, nodes and kinds, and what a restart must know of them. Part of the core: no I/O."""
+"""Known actors, nodes and kinds, and the records of them that a restart needs. Part of the core: no I/O."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
@@ -16,7 +16,7 @@ MOST_OWN_KINDS = 1024
 
 
 class KnownKinds(Collection[str]):
-    """Names by the time they were last announced, the oldest first."""
+    """Names in the order in which they were last announced, the oldest first."""
 
     def __init__(self) -> None:
         self._announced: dict[str, float] = {}
@@ -79,7 +79,7 @@ class KnownKinds(Collection[str]):
 
 
 class Roster:
-    """Finds actors by name, changes what it keeps of actors and kinds, and notes every change for the journal."""
+    """Finds actors by name, keeps the facts about actors and kinds, and notes every change for the journal."""
 
     def __init__(self, fleet: Fleet, decided: Decided, kind_seconds: float) -> None:
         self._fleet = fleet
@@ -121,7 +121,7 @@ class Roster:
             self._decided.pauses.append(Paused(actor.actor_id, paused))
 
     def introduce(self, actor: Actor) -> None:
-        """Notes what a restart must know of an actor that connected."""
+        """Notes the facts about a connected actor that a restart needs."""
         self._decided.actors.append(Introduced(actor.actor_id, actor.node_id, actor.incarnation, actor.slots))
 
     def dismiss(self, actor_id: str) -> None:

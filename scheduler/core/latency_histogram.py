@@ -1,4 +1,4 @@
-"""Histogram of seconds, from a tenth of a millisecond to ten minutes: what the latencies of tasks are counted in."""
+"""Histogram of seconds, from a tenth of a millisecond to ten minutes, for the latencies of tasks."""
 
 from bisect import bisect_left
 

@@ -40,7 +40,7 @@ class Leases:
                 task.expires_at = expires_at
                 named.add(lease_id)
             elif actor.revocations < MAX_REVOKED:
-                # A name that is too long was never given out.
+                # A name that is too long cannot be one of ours.
                 if len(lease.task_id) <= limits.TASK_ID.most:
                     self._life.revoke(actor, LeaseName(lease.task_id, lease_id, lease.attempt))
                     actor.revocations += 1
@@ -125,7 +125,7 @@ class Leases:
 
     def _let_go(self, task: Task, started: bool, now: float) -> None:
         """Ends a lease. The task is blamed for the loss only if it had started (the oldest leases, one per slot, are
-        taken to be running) and its actor had been told of it."""
+        taken to be running) and the assignment had been sent to its actor."""
         if started and task.expires_at != NOT_BEGUN:
             self._life.lose(task, now)
         else:

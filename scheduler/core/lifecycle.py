@@ -63,9 +63,9 @@ class Lifecycle:
         self.trace = Trace(config.retention.trace_events)
         self.roster = Roster(self.fleet, self.decided, config.retention.kind_seconds)
         self.allowances = Allowances(config.security.quotas)
-        # Wall clock minus `now`, for people; it may jump.
+        # Wall clock minus `now`, for display; it may jump.
         self.wall_offset = wall_time - now
-        # Journal clock minus `now`; that clock goes on where the last start left it.
+        # Journal clock minus `now`; that clock continues where the last start left it.
         self.journal_offset = wall_time - now
         self.next_number = 1
         self.last_lease = lease_floor
@@ -286,7 +286,8 @@ class Lifecycle:
             if failure is NO_RESULT:
                 bad.append(f'actor "{sender.actor_id}" sent neither a result nor a failure of task "{task_id}"')
             if failure is None and task.actor is not None and task.children is None:
-                # By far the most frequent end: success under a lease that the sender holds. These are counted together.
+                # By far the most frequent case: success under a lease that the sender holds. These are counted
+                # together.
                 del sender.leases[lease_id]
                 sender.ending.discard(lease_id)
                 task.actor = None
@@ -372,7 +373,7 @@ class Lifecycle:
 
     def end_doomed(self, now: float, most: int) -> None:
         """Ends tasks whose parents failed, and their dependents in turn, up to `most` per call: there may be hundreds
-        of thousands, and everybody else would wait for them."""
+        of thousands, and all other callers would wait for them."""
         while self.doomed and most:
             task, failure = self.doomed.popleft()
             if not task.final:

@@ -24,7 +24,7 @@ class Share:
 
 
 class Shares:
-    """Shares by owner. Only namespaces have one, and without security nobody does."""
+    """Shares by owner. Only namespaces have one, so without security there are none."""
 
     def __init__(self, config: SchedulerConfig | None = None) -> None:
         self._config = config if config is not None and config.security.enabled else None

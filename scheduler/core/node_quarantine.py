@@ -18,14 +18,14 @@ MAX_NODES = 10_000
 
 
 class Quarantine(NamedTuple):
-    """Why a node gets nothing, and until when."""
+    """Why a node gets no tasks, and until when."""
 
     reason: str
     until: float
 
 
 class Strikes:
-    """Which node was struck how often, and which nodes are in quarantine."""
+    """How many strikes each node has, and which nodes are in quarantine."""
 
     def __init__(self, config: StrikeConfig) -> None:
         self._config = config
@@ -57,7 +57,7 @@ class Strikes:
         self.quarantines.pop(node_id, None)
 
     def restore(self, node_id: str, times: Iterable[float], quarantine: Quarantine | None) -> None:
-        """Brings back what was known before a restart."""
+        """Restores the strikes and quarantines from before a restart."""
         if quarantine is not None:
             self.quarantines[node_id] = quarantine
         else:
@@ -93,7 +93,7 @@ log = get_logger("parlmesh.scheduler")
 
 
 class NodeQuarantine:
-    """Counts bad answers, takes all tasks from a node that gave too many, and lets it in again.
+    """Counts bad answers, takes all tasks from a node that gave too many, and ends its quarantine.
 
     `unsettled` takes the actors whose room has changed.
     """

@@ -114,7 +114,7 @@ class Actor:
         self.labels: frozenset[tuple[str, str]] = frozenset()
         # Largest message it takes.
         self.message_bytes = 0
-        # Where its metrics are; 0 = nowhere.
+        # Port of its metrics; 0 = none.
         self.host = ""
         self.metrics_port = 0
         self.profile: Profile | None = None

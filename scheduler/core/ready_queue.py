@@ -125,7 +125,7 @@ class Lane:
         return taken
 
     def leave(self, task: Task) -> None:
-        """Notes that a task has left; its place stays for now."""
+        """Notes that a task has left; its place is kept for now."""
         self.ready -= 1
         self.dead.add(task)
         if len(self.dead) > FEW_DEAD_PLACES and len(self.dead) * 2 > len(self.line) + len(self.late):
@@ -141,12 +141,12 @@ class ReadyQueue:
     def __init__(self, boost_seconds: float, shares: Shares | None = None) -> None:
         self._boost = boost_seconds
         self.shares = shares or Shares()
-        """What each namespace holds and may hold."""
+        """The slots that each namespace holds and may hold."""
         levels = max(PRIORITIES) + 1
         self._accounts: list[dict[str, Account]] = [{} for _ in range(levels)]
         self._floor = [0] * levels
         self.classes: dict[tuple[str, Placement], TaskClass] = {}
-        # The same for classes that may run anywhere: most may, and a short key is found faster.
+        # Kept apart for classes that may run anywhere: most may, and a short key is found faster.
         self._unplaced: dict[str, TaskClass] = {}
         self.ready = 0
         self.ready_by_priority = [0] * levels

@@ -1,4 +1,4 @@
-"""Which leases are taken back, so that no task waits behind another while slots are free. Part of the core: no I/O."""
+"""Chooses leases to take back, so that no task waits behind another while slots are free. Part of the core: no I/O."""
 
 import math
 
@@ -43,11 +43,11 @@ def _to_take_back(fleet: Fleet, now: float, min_age: float) -> list[Task]:
 
 
 def _waiting(actor: Actor) -> list[Task]:
-    """Tasks that cannot have begun when the actor's last heartbeat left: it named enough older leases to fill its
-    slots, none of them less urgent. An actor begins the most urgent task first, and the oldest of these.
+    """Tasks that cannot have started when the actor sent its last heartbeat: it named enough older leases to fill its
+    slots, none of them less urgent. An actor starts the most urgent task first, and the oldest of these.
 
-    A task that it did not name has not reached it, or ended there at once, as with inline handlers, and its result is
-    on its way.
+    A task that it did not name has not reached it, or ended there immediately, as with inline handlers, and its result
+    is in flight.
     """
     found: list[Task] = []
     older, least = 0, math.inf

@@ -1,4 +1,4 @@
-"""Finished tasks, kept for a bounded time, number and size. The first to finish is the first to go."""
+"""Finished tasks, kept for a bounded time, number and size. The first to finish is the first to be forgotten."""
 
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from .task import Task, TaskState
 
 
 class Retention:
-    """Decides what is forgotten; the owner removes it."""
+    """Decides which tasks are forgotten; the owner removes them."""
 
     def __init__(self, config: RetentionConfig, largest_bytes: int = 0) -> None:
         """`largest_bytes`: most that one task takes, with its result."""
@@ -50,8 +50,8 @@ class Retention:
         return reversed(self._finished)
 
     def excess(self, now: float, unannounced: int = 0) -> list[Task]:
-        """Removes and returns what is to be forgotten, oldest first; never the newest `unannounced`, whose submitters
-        may not even know yet that they were accepted, and would submit them again."""
+        """Removes and returns the tasks to forget, oldest first; never the newest `unannounced`, whose submitters may
+        not know yet that they were accepted, and would submit them again."""
         config, finished = self._config, self._finished
         gone: list[Task] = []
         while len(finished) > unannounced:

@@ -1,4 +1,4 @@
-"""Whether and when a task is tried again, and when it is given up. Pure; randomness is passed in."""
+"""Whether and when a task is tried again, and when it fails. Pure; randomness is passed in."""
 
 import random
 
@@ -9,7 +9,7 @@ from .task import Failure, Task
 def retry_delay(failures: int, config: RetryConfig, rng: random.Random) -> float:
     """Seconds to wait. Doubles with every failure up to a limit; half is random, to spread a burst of failures."""
     longest = config.longest_delay_seconds
-    # The exponent is capped because a float overflows long before a patient task gives up.
+    # The exponent is capped because a float overflows long before a task with many attempts fails.
     whole = min(longest, config.first_delay_seconds * 2.0 ** min(failures - 1, 64))
     return whole * (0.5 + 0.5 * rng.random())
 

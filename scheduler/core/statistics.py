@@ -73,7 +73,7 @@ class Statistics:
 
     def count_outcomes(self, kind: str, priority: int, latencies: Sequence[float], now: float) -> None:
         """Counts tasks of one kind and priority that end now, given their seconds since submit."""
-        # All at once: a call per task would lower the tasks per second.
+        # Counted together: a call per task would lower the tasks per second.
         histogram, total = self._outcome_latency(kind, priority), sum(latencies)
         counts = histogram.counts
         for seconds in latencies:

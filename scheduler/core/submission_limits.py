@@ -90,7 +90,8 @@ def _listed(kinds: Collection[str]) -> str:
 
 
 def check_namespace_limits(task: Task, allowed: NamespaceConfig) -> None:
-    """Raises PermissionDenied for what a namespace may not ask. A task without a run_timeout gets the operator's."""
+    """Raises PermissionDenied for requests that exceed a namespace's limits. A task without a run_timeout gets the
+    operator's."""
     highest = Priority[allowed.max_priority.upper()]
     if highest < task.priority <= HIGHEST:
         raise PermissionDenied(
@@ -276,7 +277,7 @@ class Allowances:
         """How many placements the owner would have with these tasks."""
         fresh = {(task.kind, task.placement) for task in new if task.placement != ANYWHERE}
         if not fresh:
-            # Most tasks have no placement; those that the owner has were checked before.
+            # Most tasks have no placement; tasks that the owner already has were checked before.
             return 0
         placed = self._placed.get(owner, Counter())
         return len(placed) + sum(key not in placed for key in fresh)

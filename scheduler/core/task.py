@@ -1,4 +1,4 @@
-"""A task and the words for its life. Plain data: nothing here decides, and payloads are opaque bytes."""
+"""A task, its states and its parts. Plain data: nothing here decides, and payloads are opaque bytes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class LeaseLike(Protocol):
 
 
 class Leaps:
-    """Random distances between lease ids, so that nobody can guess one from another."""
+    """Random distances between lease ids, so that one cannot be guessed from another."""
 
     def __init__(self, entropy: Callable[[int], bytes]) -> None:
         self._entropy = entropy
@@ -90,12 +90,12 @@ class Leaps:
 AttemptEnd = tuple[str, int, bytes, Failure | None, float]
 
 ANYWHERE = Placement()
-# The failure of an answer that says nothing.
+# The failure for an empty answer.
 NO_RESULT = Failure("INVALID_RESULT", "the actor sent neither a result nor a failure")
 NO_LEASE = 0
-# The end of a lease that its actor has not been told of; its time begins when the assignment is sent.
+# Expiry of a lease whose assignment has not been sent; its time starts when it is.
 NOT_BEGUN = math.inf
-# Looking up a member of an enum class costs more than most steps of a task's life; busy code uses these.
+# Looking up a member of an enum class costs more than most steps of a task; busy code uses these.
 WAITING, QUEUED, RUNNING, SUCCEEDED = TaskState.WAITING, TaskState.QUEUED, TaskState.RUNNING, TaskState.SUCCEEDED
 NORMAL = int(Priority.NORMAL)
 
@@ -104,8 +104,8 @@ class Task:
     """One task from submit to the moment it is forgotten.
 
     A class with slots, because a million of them may wait at once. `body` is the part of an assignment that never
-    changes, already encoded; `lease_id` stays set after a lease was lost, so that its result can still be taken as
-    long as nobody else has been given the task.
+    changes, already encoded; `lease_id` stays set after a lease was lost, so that its result can still be taken as long
+    as no other actor has been given the task.
     """
 
     __slots__ = (
@@ -178,7 +178,7 @@ class Task:
         self.run_timeout = run_timeout
         self.max_attempts = max_attempts
         self.submitter = submitter
-        # Whose allowance it counts against; set on admission, and with security only.
+        # The owner whose allowance it counts against; set on admission, and with security only.
         self.owner = ""
         self.state: TaskState = WAITING
         self.attempts = 0
@@ -206,7 +206,7 @@ class Task:
 
     @property
     def queued_seconds(self) -> float:
-        """From submit to the last lease; to the end when there was none."""
+        """Seconds from submit to the last lease; to the end if there was none."""
         return max(0.0, (self.lease_time if self.attempts else self.end_time) - self.submit_time)
 
     def __repr__(self) -> str:

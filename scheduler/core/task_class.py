@@ -68,7 +68,7 @@ class TaskClass:
         return None
 
     def sweep(self) -> None:
-        """Removes entries that were superseded, or whose lane is gone: a new lane may have the same numbers."""
+        """Removes entries that were superseded, or whose lane was removed: a new lane may have the same numbers."""
         for priority, heap in enumerate(self.heaps):
             self.heaps[priority] = [entry for entry in heap if entry is entry[2].entry]
             heapify(self.heaps[priority])

@@ -1,1 +1,1 @@
-"""What the core's decisions look like on disk, and how a core is rebuilt from them."""
+"""The format of the core's decisions on disk, and how a core is rebuilt from them."""

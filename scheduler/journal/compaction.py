@@ -1,4 +1,4 @@
-"""Shortens a journal: what remains rebuilds the same state. Works on encoded records and decodes almost none."""
+"""Shortens a journal: the remaining records rebuild the same state. Works on encoded records, decodes almost none."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -27,7 +27,7 @@ class Trail:
 
 
 class Compactor:
-    """Reads batches in order, and keeps what still matters of them, by task number."""
+    """Reads batches in order, and keeps the records that still matter, by task number."""
 
     def __init__(self, unreadable: UnreadableRecords | None = None) -> None:
         # A task that was only submitted is kept as its bare record, because there may be very many of them.

@@ -83,7 +83,7 @@ StoredRecord = (
 
 
 class DamagedJournal(FleetError):
-    """The journal is not what was written; starting from it would lose or invent tasks."""
+    """The journal differs from what was written; starting from it would lose or invent tasks."""
 
     default_reason = "DAMAGED_JOURNAL"
 
@@ -96,7 +96,7 @@ HEAD = struct.Struct("<BIQ")
 # time, queue timeout, run timeout (negative = none), max attempts, priority, then lengths and counts:
 # id, kind, submitter, node, labels, dependencies; the payload is the rest.
 SUBMITTED_BODY = struct.Struct("<dddIBHHHHHI")
-# Both at once, because a restart reads very many of them.
+# Both together, because a restart reads very many of them.
 SUBMITTED_WHOLE = struct.Struct(HEAD.format + SUBMITTED_BODY.format[1:])
 LEASED_BODY = struct.Struct("<QI")
 RETURNED_BODY = struct.Struct("<III")
@@ -180,7 +180,7 @@ def unseal(sealed: bytes, where: str) -> bytes:
 
 
 def unsealed_beginning(sealed: bytes, where: str) -> bytes:
-    """What is left of a truncated batch; no checksum vouches for it."""
+    """The readable part of a truncated batch; no checksum covers it."""
     if len(sealed) < _SEAL.size or _SEAL.unpack_from(sealed)[0] != VERSION:
         raise DamagedJournal(f"{where} has nothing that can be read", where=where)
     return sealed[_SEAL.size :]

@@ -1,4 +1,4 @@
-"""Rebuilds a core from its journal: the same tables, filled with what was decided before."""
+"""Rebuilds a core from its journal: the same tables, filled with its earlier decisions."""
 
 import math
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from .stored_task import StoredTask
 
 
 class Recovery:
-    """Reads every batch, then brings the tables to life."""
+    """Reads every batch, then fills the tables."""
 
     def __init__(self, life: Lifecycle, now: float) -> None:
         self._life = life
@@ -27,7 +27,7 @@ class Recovery:
         self.node_records: list[NodeRecord] = []
 
     def recover(self, batches: Iterable[bytes], warm: Compactor | None = None) -> UnreadableRecords:
-        """Returns what could not be read. `warm` has read what came before the batches."""
+        """Returns the records that could not be read. `warm` has read those before the batches."""
         compactor = warm or Compactor()
         compactor.read_all(batches)
         finished, unfinished = self.enter(compactor)
@@ -54,7 +54,7 @@ class Recovery:
         return finished, unfinished
 
     def wake(self, compactor: Compactor, tasks: list[Task]) -> None:
-        """Brings to life what was entered before; `tasks`, ordered by number, may have newer records since then."""
+        """Completes tasks that were entered before; `tasks`, ordered by number, may have newer records since then."""
         for task in tasks:
             task.attempts = task.failures = task.losses = 0
             task.lease_id, task.actor_id, task.leased_before = NO_LEASE, "", False
@@ -136,7 +136,7 @@ class Recovery:
                 self._attach(task, gap)
             if task.queue_timeout is not None:
                 self._go_on_waiting(task, task.queue_timeout)
-        # All at once, because no caller waits yet.
+        # All together, because no caller waits yet.
         life.end_doomed(self._now, len(tasks))
         life.fresh.clear()
 
@@ -182,7 +182,7 @@ class Recovery:
 
 
 def _first_of_each_id(tasks: Iterable[Task], unreadable: UnreadableRecords) -> dict[str, Task]:
-    """Keeps the first of two tasks with one id: ids are unique, so the second is not what was written."""
+    """Keeps the first of two tasks with one id: ids are unique, so the second is damaged."""
     found: dict[str, Task] = {}
     for task in tasks:
         if found.setdefault(task.task_id, task) is not task:

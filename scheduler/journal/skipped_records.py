@@ -11,7 +11,7 @@ DESCRIBED = 20
 
 
 class UnreadableRecords:
-    """Counts what a start or a compaction leaves out, and describes the first cases."""
+    """Counts the records that a start or a compaction leaves out, and describes the first cases."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -1,8 +1,8 @@
 """A core that stands ready while another scheduler leads: it follows the journal as the leader writes it.
 
 Tasks that wait for a slot and finished tasks may be very many; they are in its tables before it leads. The others are
-few and are brought to life at the takeover: leased and returned tasks, and those with dependencies or a queue_timeout.
-A journal with any damage is not followed; a core is then rebuilt from the compacted records, as after a restart.
+few and are completed at the takeover: leased and returned tasks, and those with dependencies or a queue_timeout. A
+journal with any damage is not followed; a core is then rebuilt from the compacted records, as after a restart.
 """
 
 from itertools import islice
@@ -26,7 +26,7 @@ class Understudy:
     """Reads each batch after its compactor has; `whole` says whether it still follows."""
 
     def __init__(self, core: Core, compactor: Compactor, now: float) -> None:
-        """Takes in what the compactor has read so far."""
+        """Takes over the records that the compactor has read so far."""
         self._core = core
         self._life = life = core.life
         self._compactor = compactor
@@ -61,7 +61,7 @@ class Understudy:
         self.whole = self.whole and not self._compactor.unreadable.count
 
     def lead(self, now: float, wall_time: float, lease_floor: int) -> Core:
-        """Returns the core, with everything brought to life."""
+        """Returns the core, complete."""
         self._now = now
         life, core = self._life, self._core
         core.begin_term(now, wall_time, lease_floor)
@@ -97,7 +97,7 @@ class Understudy:
         if task.task_id in life.tasks or number < life.next_number:
             raise DamagedJournal(f'task number {number} has the id "{task.task_id}" of another, or comes late')
         self._go_on_to(time)
-        # As in a recovery: order counts, and no time lies in the future.
+        # As in a recovery, order counts and no time lies in the future.
         self._newest = max(self._newest, min(time - life.journal_offset, self._now))
         task.submit_time = task.lease_time = self._newest
         life.tasks[task.task_id] = self._tasks[number] = task

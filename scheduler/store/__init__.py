@@ -1,4 +1,4 @@
-"""Where the journal is kept: one protocol, one implementation per file."""
+"""The stores of the journal: one protocol, one implementation per file."""
 
 from .memory import MemoryStore
 from .protocol import Deposed, Opened, SharedStore, Store

@@ -44,7 +44,8 @@ class Committer:
         on_health: Callable[[bool], None],
         on_death: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
-        """`on_health` is told whether the store can be written, `on_death` of an error after which it never will be."""
+        """`on_health` is called with whether the store can be written, `on_death` with an error after which it never
+        will be."""
         self._store = store
         self._on_health = on_health
         self._on_death = on_death
@@ -69,7 +70,7 @@ class Committer:
         self._thread.start()
 
     def add(self, persist: Persist) -> None:
-        """Encodes at once, because the tasks go on changing."""
+        """Encodes immediately, because the tasks keep changing."""
         if failpoints.armed:
             failpoints.hit(failpoints.BEFORE_ENCODE)
         batch, records = encode(persist)
@@ -79,7 +80,7 @@ class Committer:
         self._given += 1
 
     def after_commit(self, release: Callable[[], None]) -> None:
-        """Calls `release` once everything added so far is durable; at once if it already is."""
+        """Calls `release` once everything added so far is durable; immediately if it already is."""
         if self._abandoned is not None:
             return
         if self._given == self._committed:
@@ -96,7 +97,7 @@ class Committer:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def release() -> None:
-            # The caller may have gone away meanwhile.
+            # The caller may have been cancelled in the meantime.
             if not done.done():
                 done.set_result(None)
 
@@ -108,7 +109,7 @@ class Committer:
             self._waiting.discard(done)
 
     def abandon(self, error: FleetError) -> None:
-        """Gives up what is not committed: waiting callers get the error, and nothing is released any more."""
+        """Abandons uncommitted records: waiting callers get the error, and nothing more is released."""
         self._abandoned = error
         self._held.clear()
         self._closing.set()
@@ -119,7 +120,7 @@ class Committer:
     async def close(self, deadline_seconds: float) -> bool:
         """Commits what was added and stops; False when the store did not take it in time."""
         if self._loop is None:
-            # Never started, because the server could not listen: nobody was told anything.
+            # Never started, because the server could not listen: nothing was announced.
             return self._given == self._committed
         self._batches.put(None)
         loop = asyncio.get_running_loop()
@@ -179,7 +180,7 @@ class Committer:
                 waits = blocking and not batches
                 batch = self._batches.get(block=waits, timeout=IDLE_SECONDS if waits else None)
                 if batch is None:
-                    # What came before the end is committed first.
+                    # Records added before the stop are committed first.
                     self._batches.put(None)
                     return batches or None
                 batches.append(batch)
@@ -250,5 +251,5 @@ class Committer:
         try:
             self._loop.call_soon_threadsafe(receiver, value)
         except RuntimeError:
-            # The loop is closed: nobody waits any more.
+            # The loop is closed: no caller waits any longer.
             return

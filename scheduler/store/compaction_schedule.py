@@ -1,7 +1,7 @@
 """When a journal is shortened: once enough is new since the last snapshot, and not right after an attempt that failed.
 
-Enough is what the settings say, but at least twice what is in that snapshot, so that all compactions together write at
-most a fixed multiple of what is appended.
+Enough is the number in the settings, but at least twice the number of records in that snapshot, so that all compactions
+together write at most a fixed multiple of what is appended.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ RETRY_SECONDS = 30.0
 
 
 class CompactionSchedule:
-    """Counts what is new in one journal; told of each compaction's start and success."""
+    """Counts the new records of one journal; the store reports each compaction's start and success."""
 
     def __init__(self, *, compact_records: int, compact_bytes: int, clock: Callable[[], float]) -> None:
         self._compact_records = compact_records
@@ -19,7 +19,7 @@ class CompactionSchedule:
         self._clock = clock
         self.new_records = 0
         self.new_bytes = 0
-        # What was new when the last compaction began; its snapshot covers that much.
+        # How much was new when the last compaction began; its snapshot covers that much.
         self._covered_records = self._covered_bytes = 0
         # Size of the valid snapshot; its bytes are known once this process has read or written it.
         self.live_tasks = self.live_bytes = 0
@@ -37,8 +37,8 @@ class CompactionSchedule:
         return (many or large) and self._clock() >= self._not_before
 
     def begin(self) -> None:
-        """A compaction of all that is there begins."""
-        # Reset when it succeeds; the next compaction removes what this one leaves half done.
+        """Notes that a compaction of all records starts."""
+        # Reset when it succeeds; the next compaction removes an unfinished one's rows.
         self._not_before = self._clock() + RETRY_SECONDS
         self._covered_records, self._covered_bytes = self.new_records, self.new_bytes
 

@@ -1,4 +1,4 @@
-"""Whether a store cannot be opened only because the disk is full, which passes once somebody frees space."""
+"""Whether a store cannot be opened only because the disk is full, which passes once space is freed."""
 
 import errno
 import os

@@ -8,7 +8,8 @@ from parlmesh.errors import FailedPrecondition
 
 
 class Custody:
-    """Locks the database file itself, so that deleting a lock file lets nobody in; the lock file tells who has it."""
+    """Locks the database file itself, so that deleting the lock file admits no other process; the lock file says which
+    process has the database."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -27,18 +28,18 @@ class Custody:
         self._lock(self._path)
 
     def watch(self) -> None:
-        """From now on `check` compares the database and its log."""
+        """Remembers the database and its log, so that `check` can compare them."""
         for path in (self._path, self._path.with_name(self._path.name + "-wal")):
             found = path.stat()
             self._seen[path] = ((found.st_dev, found.st_ino), found.st_size)
 
     def check(self) -> None:
-        """OSError when a file was deleted, replaced or cut: what is written to it would be lost."""
+        """OSError if a file was deleted, replaced or truncated: anything written to it would be lost."""
         for path, (number, size) in self._seen.items():
             try:
                 found = os.stat(path)
             except FileNotFoundError:
-                raise OSError(f"{path} is gone; it was deleted or moved while the scheduler ran") from None
+                raise OSError(f"{path} is missing; it was deleted or moved while the scheduler ran") from None
             if (found.st_dev, found.st_ino) != number:
                 raise OSError(f"{path} was replaced while the scheduler ran")
             if found.st_size < size:

@@ -9,7 +9,7 @@ BATCH_BYTES = 1 << 20
 
 
 class MemoryStore:
-    """Keeps what is appended as long as the object lives; opening it again is a restart."""
+    """Keeps the records as long as the object exists; opening it again is a restart."""
 
     durable = False
 

@@ -1,4 +1,4 @@
-"""What the scheduler asks of a store. Calls block; they are made before serving or from the committer's thread."""
+"""The scheduler's interface to a store. Calls block; they are made before serving or from the committer's thread."""
 
 import secrets
 from collections.abc import Callable, Iterator
@@ -21,13 +21,13 @@ class Deposed(Unavailable):
 
 
 class Opened(NamedTuple):
-    """What a store gives to a scheduler that starts from it."""
+    """The data that a store gives to a scheduler at its start."""
 
-    # Above every lease id that any earlier start can have given out, committed or not.
+    # Above every lease id that any earlier start can have used, committed or not.
     lease_floor: int
     # Encoded batches, oldest first, each whole. To be read before the first append.
     batches: Iterator[bytes]
-    # What a standby has already read; the batches come after it.
+    # The records that a standby has already read; the batches come after them.
     warm: Compactor | None = None
     # The core that a standby has kept ready from it; then there are no batches.
     understudy: Understudy | None = None
@@ -36,9 +36,9 @@ class Opened(NamedTuple):
 class Store(Protocol):
     """A journal of batches of records."""
 
-    # False: what is appended is lost with the process, so nobody needs to wait for it.
+    # False: records are lost with the process, so no caller needs to wait for them.
     durable: bool
-    # Identifies what is remembered; valid once the batches were read. Changes when acknowledged records are gone.
+    # Identifies the stored memory; valid once the batches were read. Changes when acknowledged records are missing.
     identity: int
 
     def open(self, wall_time: float) -> Opened:
@@ -51,7 +51,7 @@ class Store(Protocol):
         """Called after the batches were read, if something acknowledged was not among them."""
 
     def check(self) -> None:
-        """OSError when what is appended now would be lost; cheap, and called now and then."""
+        """OSError if records appended now would be lost; cheap, and called from time to time."""
 
     def wants_compaction(self) -> bool:
         """Whether enough was appended since the last compaction."""
@@ -67,18 +67,18 @@ class SharedStore(Store, Protocol):
     """A journal that several schedulers follow and one writes."""
 
     lease_seconds: float
-    # Address of the scheduler that led at the last look; empty = nobody did.
+    # Address of the scheduler that led at the last check; empty = none did.
     leader: str
-    # Schedulers that stood by at the last look, including this one.
+    # Schedulers that stood by at the last check, including this one.
     standbys: int
     # When the leader's lease ends unless it is renewed, by the monotonic clock.
     lapses_at: float
 
     def stand_by(self, wall_time: float) -> Opened | None:
-        """Reads on, and takes over when nobody leads; called again and again until then."""
+        """Reads new records, and takes over when no scheduler leads; called repeatedly until then."""
 
     def trusted(self) -> bool:
-        """Whether nobody else can lead yet. Does not block."""
+        """Whether no other scheduler can lead yet. Does not block."""
 
     def keep(self, on_trust: Callable[[bool], None], on_deposed: Callable[[], None]) -> None:
         """Renews the lease from now on; the callbacks come from another thread."""
@@ -93,7 +93,7 @@ def new_identity() -> int:
 
 
 def next_floor(last_lease: int, wall_time: float) -> int:
-    """Follows the time, so that it grows even when a store was lost, and is always above the last start.
+    """Follows the time, so it grows even if a store was lost, and is always above the last start's.
 
     Lease ids have 64 bits on the wire; the time counts up to the year 2106.
     """

@@ -39,7 +39,7 @@ class Shelf(Protocol):
 def shorten(
     shelf: Shelf, place: Place, covered: int, switched: Callable[[Place, Compactor, int], None]
 ) -> Iterator[None]:
-    """Compacts in short steps. `switched` is told of the snapshot that is valid from then on, and its bytes."""
+    """Compacts in short steps. `switched` is called with the snapshot that is valid from then on, and its bytes."""
     _hit(failpoints.COMPACT_BEGIN)
     yield from _delete_old(shelf, place)
     generation, compactor = place.generation + 1, Compactor()
@@ -65,7 +65,7 @@ def shorten(
 
 
 def _delete_old(shelf: Shelf, place: Place) -> Iterator[None]:
-    """Deletes what the valid snapshot has replaced, and what a failed compaction has left."""
+    """Deletes the rows that the valid snapshot has replaced, and those left by a failed compaction."""
     for delete in (shelf.delete_old_rows, shelf.delete_old_parts):
         while delete(place):
             _hit(failpoints.COMPACT_DELETE)

@@ -1,4 +1,4 @@
-"""Makes a damaged store readable again from everything that can be read, and logs what was left out.
+"""Makes a damaged store readable again from everything that can be read, and logs the losses.
 
 The damaged files are kept beside the new ones. Only done when an operator asks for it (`store.repair`).
 """
@@ -25,7 +25,7 @@ log = get_logger("parlmesh.scheduler")
 
 # After this many unreadable rows in a row nothing more is expected.
 MOST_UNREADABLE_ROWS = 10_000
-# Less than a page, so that only what is gone is left out.
+# Less than a page, so that only lost bytes are left out.
 PIECE_BYTES = 64
 
 
@@ -41,7 +41,7 @@ def repair(path: Path, seen: Seen | None) -> bool:
     last_id = _Salvage(path, unreadable).read_into(compactor)
     if seen is not None and seen.last_id > last_id:
         gone = seen.last_id - last_id
-        unreadable.add(f"{gone} batches after row {last_id}, which were acknowledged and are gone", gone)
+        unreadable.add(f"{gone} batches after row {last_id}, which were acknowledged and are lost", gone)
         last_id = seen.last_id
     fresh = path.with_name(path.name + ".repaired")
     _remove(fresh)
@@ -95,7 +95,7 @@ def check_identity(path: Path, identity: int, seen: Seen | None) -> None:
     if seen is not None and identity != seen.identity:
         what = "has lost its beginning" if not identity else "is not the store that was here before"
         raise DamagedJournal(
-            f"{path} {what}. Restore it, or set store.repair=true to go on with what it has", where=str(path)
+            f"{path} {what}. Restore it, or set store.repair=true to continue with the tasks it has", where=str(path)
         )
 
 
@@ -110,14 +110,14 @@ def check_length(path: Path, last_id: int, seen: Seen | None) -> None:
 
 
 class _Salvage:
-    """Reads what can be read, row by row."""
+    """Reads all readable batches, row by row."""
 
     def __init__(self, path: Path, unreadable: UnreadableRecords) -> None:
         self._path = path
         self._unreadable = unreadable
 
     def read_into(self, compactor: Compactor) -> int:
-        """Reads all that can be read; returns the last row."""
+        """Reads everything readable; returns the last row."""
         if not self._path.exists() or not self._path.stat().st_size:
             return 0
         try:
@@ -194,7 +194,7 @@ class _Salvage:
             self._unreadable.add(f"what follows journal row {expected - 1}{why}")
 
     def _batch(self, database: sqlite3.Connection, table: str, row: int, where: str) -> bytes:
-        """A row's content; only its beginning, which no checksum covers, if the rest is on pages that are gone."""
+        """A row's content; only its beginning, which no checksum covers, if the rest is on lost pages."""
         with database.blobopen(table, "batch", row, readonly=True) as batch:
             try:
                 return unseal(batch.read(), where)
@@ -232,7 +232,7 @@ def _write(path: Path, compactor: Compactor, last_id: int) -> None:
             for batch in compactor.write(SNAPSHOT_BATCH_BYTES):
                 tables.execute("INSERT INTO snapshot VALUES (1, ?, ?)", parts, seal(batch))
                 parts += 1
-            # A new identity tells clients that acknowledged tasks may be gone.
+            # A new identity tells clients that acknowledged tasks may be lost.
             tables.set_place(Place(1, last_id, parts), identity=new_identity())
     finally:
         tables.close()

@@ -72,7 +72,7 @@ class Tables:
             raise
 
     def check_settled(self) -> None:
-        """OSError while a transaction cannot be ended: what is written into it would be acknowledged and not kept."""
+        """OSError while a transaction cannot be ended: records written into it would be acknowledged and not kept."""
         if self.database.in_transaction:
             self._undo()
         if self.database.in_transaction:

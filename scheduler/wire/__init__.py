@@ -1,1 +1,1 @@
-"""Between the core and gRPC: servicers, messages, and what waits to be written to each stream."""
+"""The layer between the core and gRPC: servicers, messages, and the outbox of each stream."""

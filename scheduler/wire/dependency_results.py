@@ -1,4 +1,5 @@
-"""The results that a task needs of others. The scheduler sends them with its assignment, so no client carries them."""
+"""The results of other tasks that a task needs: the scheduler sends them with its assignment, and no client carries
+them."""
 
 from collections.abc import Mapping
 
@@ -7,7 +8,7 @@ from parlmesh.wire.fields import field_head, varint
 
 from ..core.task import SUCCEEDED, Task
 
-# As JSON has it; what contains this by chance gets a result it does not use.
+# As it appears in JSON; a task that contains this by chance gets a result it does not use.
 _MARK = b"$result"
 _INPUTS = b"\x32"
 _RESULT = 2

@@ -24,14 +24,14 @@ Context = Any
 
 
 class FleetServicer:
-    """What actors call."""
+    """The service that actors call."""
 
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
 
     @property
     def service(self) -> Service:
-        """What the server registers."""
+        """The service that the server registers."""
         encoded = ("Connect",)
         return service_of(fleet_pb.DESCRIPTOR, "FleetService", self, reads_encoded=encoded, writes_encoded=encoded)
 
@@ -53,7 +53,7 @@ class FleetServicer:
                         # Nothing more is taken from the actor until it has read why.
                         shell.disconnect(session)
                         await writer
-                # The actor closed its side in peace; nobody reads what is still unsent.
+                # The actor closed its side normally and reads no more.
                 writer.cancel()
         finally:
             shell.disconnect(session)

@@ -26,7 +26,7 @@ from . import messages
 PART_BYTES = 256 * 1024
 LONGEST_KIND = limits.KIND.most
 MAX_CACHED_NAMES = 4096
-# Longer names are about to be refused.
+# Longer names will be refused.
 LONGEST_CACHED_NAME = 1024
 
 # Tag bytes: field number * 8 + wire type (0 = varint, 2 = length-delimited). Tags that are read:

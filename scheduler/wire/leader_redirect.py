@@ -1,4 +1,4 @@
-"""Where the servicers find the shell. While another scheduler leads there is none, and callers are redirected to it."""
+"""Gives the servicers the shell. While another scheduler leads there is none, and callers are redirected."""
 
 from collections.abc import Callable
 
@@ -34,6 +34,6 @@ class Seat:
             message = "this scheduler's lease on the database has lapsed; try again"
         else:
             others = f" with {self.standbys - 1} more" if self.standbys > 1 else ""
-            at = f"; the leader is at {self.leader}" if self.leader else " and nobody leads yet"
+            at = f"; the leader is at {self.leader}" if self.leader else " and none leads yet"
             message = f"this scheduler stands by{others}{at}"
         return Unavailable(message, reason="NOT_LEADER", leader=self.leader, standbys=self.standbys)

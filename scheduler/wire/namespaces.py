@@ -15,7 +15,7 @@ from ..core.task import Task
 
 
 class Tenant:
-    """What one caller may touch."""
+    """The tasks that one caller may see and change."""
 
     def __init__(self, core: Core, identity: Identity, fleet_kinds: Collection[str] = ()) -> None:
         self._core = core
@@ -24,9 +24,9 @@ class Tenant:
         self._allowed = core.config.namespaces.get(identity.namespace, core.config.namespace)
         self.prefix = f"{identity.namespace}/" if identity.namespace else ""
         self.owner = "" if identity is ANYONE else self.prefix or identity.name
-        """Whose allowance its tasks count against; a namespace shares one."""
+        """The owner whose allowance its tasks count against; a namespace shares one."""
         self.writer = client_writer(identity) if identity.namespace else ""
-        """Whose blobs its tasks may refer to; empty = anybody's."""
+        """The writer whose blobs its tasks may refer to; empty = any writer."""
 
     def submitter(self, claimed: str) -> str:
         """The submitter that a claim stands for; the caller's own name when nothing is claimed."""
@@ -38,9 +38,9 @@ class Tenant:
         dependency outside it, and AlreadyExists for the id of a task outside it: the caller's own task would never
         exist.
 
-        Raises PermissionDenied for what the operator does not allow the namespace, and for kinds that the learner and
-        MAPE-K loops send to nodes. Nodes believe such tasks: one could spend a node's privacy, leave a residual in its
-        next update, or make it import an environment.
+        Raises PermissionDenied for requests that the operator does not allow the namespace, and for kinds that the
+        learner and MAPE-K loops send to nodes. Nodes believe such tasks: one could spend a node's privacy, leave a
+        residual in its next update, or make it import an environment.
         """
         for task in tasks:
             if task.kind in self._fleet_kinds:

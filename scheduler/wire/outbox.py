@@ -1,4 +1,4 @@
-"""What waits to be written to each stream: everything ready goes out together, and little waits for more.
+"""Parts that wait to be written to each stream: everything ready is sent together, and little waits for more.
 
 Actors get a welcome, assignments, revocations and commands, in the order of decisions; clients get receipts and
 outcomes.
@@ -24,20 +24,20 @@ from .messages import welcome_to_bytes
 MESSAGE_BYTES = 1024 * 1024
 # A reader that leaves more than this unread is disconnected with the reason and may come back.
 MAX_WAITING_BYTES = 16 * 1024 * 1024
-# A part after which a new message begins, because the contents of one message have no order.
+# A part after which a new message starts, because the contents of one message have no order.
 BREAK = b""
 # Bytes that a lease waiting to be sent keeps in memory.
 WEIGHT = 100
 # Bytes of a message around an assignment.
 _FRAME_BYTES = 4 << 10
-# How long an acknowledgement waits for an assignment to travel with, which saves a message per long-running task.
-# It differs by stream, so that many tasks that end together are not all acknowledged at once, in the way of others.
+# How long an acknowledgement waits for an assignment to travel with, which saves a message per long-running task. It
+# differs by stream, so that many tasks that end together are not all acknowledged at once, which would delay others.
 SHORTEST_SECONDS, LONGEST_SECONDS = 0.05, 0.2
 _GOLDEN = 0.6180339887498949
 
 
 class Assignments:
-    """Granted leases, encoded when they can be written; those taken back meanwhile are left out.
+    """Granted leases, encoded when they can be written; those taken back in the meantime are left out.
 
     A cancel therefore never overtakes an assignment that waits for its commit, and never shares a message with one.
     The length is its weight in memory until then; the tasks themselves belong to the queue.
@@ -113,13 +113,13 @@ class Outbox:
         self.ready.set()
 
     def put_patiently(self, parts: Sequence[Part]) -> None:
-        """Puts parts that nobody waits for: they travel with the next message, or alone if none comes soon."""
+        """Puts parts that are not urgent: they travel with the next message, or alone if none is sent soon."""
         self._keep(parts)
         if self._patience is None:
             self._patience = asyncio.get_running_loop().call_later(self._patience_seconds, self.ready.set)
 
     def close(self, error: FleetError) -> None:
-        """Ends the stream with this error once its reader has taken what is under way; everything else is dropped."""
+        """Ends the stream with this error once its reader has taken the parts in progress; the rest is dropped."""
         if self._error is not None:
             return
         self._error = error
@@ -198,7 +198,7 @@ class ActorOutboxes:
         self.by_session.pop(session, None)
 
     def send(self, action: ToActor) -> None:
-        """Performs what the core decided for an actor; its stream may have ended meanwhile."""
+        """Performs the core's decisions for an actor; its stream may have ended in the meantime."""
         outbox = self.by_session.get(action.session)
         if outbox is None:
             return

@@ -37,7 +37,7 @@ MAX_TRACE_SECONDS = 3600
 def list_tasks(core: Core, request: pb.ListTasksRequest, submitters: str = "") -> pb.ListTasksResponse:
     """Newest first, of submitters that begin with `submitters`; the page token is the number of the last task seen.
 
-    A page may be short when it looks for rare tasks among very many, so that other callers need not wait for it.
+    A page may be short if it searches for rare tasks among very many, so that other callers need not wait for it.
     """
     size = _page_size(request.page_size) or DEFAULT_PAGE
     before = _number(request.page_token)
@@ -84,7 +84,7 @@ def _before(tasks: dict[str, Task], number: int | None) -> Iterator[Task]:
 
 
 def get_task(core: Core, task: Task) -> pb.GetTaskResponse:
-    """With the result, and with the payload if it fits."""
+    """A task with its result, and with its payload if it fits."""
     message = task_to_proto(task, core.life.wall_offset, payload=True)
     if message.ByteSize() > MAX_TASK_BYTES:
         message.spec.ClearField("payload")
@@ -99,7 +99,7 @@ def list_actors(core: Core, request: pb.ListActorsRequest, now: float) -> pb.Lis
 
 
 def listing_actors(core: Core, request: pb.ListActorsRequest, now: float) -> Iterator[pb.ListActorsResponse | None]:
-    """The same in steps, with the answer after the last: a thousand actors at once would hold up every stream."""
+    """Builds the list in steps and answers after the last: a thousand actors at once would hold up every stream."""
     size = _page_size(request.page_size) or MAX_ACTORS
     states = frozenset[int](request.states)
     after = _last_actor(request.page_token)
@@ -123,7 +123,7 @@ def listing_actors(core: Core, request: pb.ListActorsRequest, now: float) -> Ite
 
 
 def commanded(core: Core, actors: Sequence[Actor], now: float) -> pb.UpdateActorsResponse:
-    """As many of the actors as fit into an answer."""
+    """As many actors as fit into an answer."""
     answer, answer_bytes = pb.UpdateActorsResponse(), 0
     for actor in actors:
         message = actor_message(core, actor, now)
@@ -190,7 +190,7 @@ def _number(token: str) -> int | None:
 
 
 def _token(actor_id: str) -> str:
-    """Has a checksum, because any text could be the id of an actor that is gone."""
+    """Has a checksum, because any text could be the id of a forgotten actor."""
     return f"{zlib.crc32(actor_id.encode()):08x}-{actor_id}"
 
 
@@ -202,7 +202,7 @@ def _last_actor(token: str) -> str:
 
 
 def _not_given_out(token: str) -> InvalidInput:
-    return InvalidInput(f"page_token {token[:40]!a} is not one that was given out", reason="INVALID_PAGE_TOKEN")
+    return InvalidInput(f"page_token {token[:40]!a} is not from an earlier answer", reason="INVALID_PAGE_TOKEN")
 
 
 def task_to_proto(task: Task, wall_offset: float, *, payload: bool) -> task_pb2.Task:

@@ -31,7 +31,7 @@ Context = Any
 
 
 class SchedulerServicer:
-    """What users and the learner call."""
+    """The service that users and the learner call."""
 
     def __init__(self, seat: Seat, default_run_timeout: float, fleet_kinds: Sequence[str], watched_bytes: int) -> None:
         self._seat = seat
@@ -45,7 +45,7 @@ class SchedulerServicer:
 
     @property
     def service(self) -> Service:
-        """What the server registers."""
+        """The service that the server registers."""
         return service_of(
             pb.DESCRIPTOR,
             "SchedulerService",

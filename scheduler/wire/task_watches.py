@@ -1,4 +1,4 @@
-"""Watches: which stream waits for which outcome."""
+"""Which stream waits for which outcome."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,7 +9,7 @@ from parlmesh.security import Identity
 
 from ..core.task import Task
 
-# Most that a stream may leave unread before it is ended; a client that comes back asks by id for what it missed.
+# Most that a stream may leave unread before it is ended; a client that reconnects asks by id for outcomes it missed.
 MAX_BEHIND = 200_000
 MAX_BEHIND_BYTES = 64 * 1024 * 1024
 # How much is encoded at once; the rest waits unencoded at no extra cost.
@@ -55,7 +55,7 @@ class Watch:
             )
 
     def give_early(self, task_ids: Sequence[str], find: Callable[[str], Task | None]) -> None:
-        """Adds outcomes from before the watch; `find` returns them as long as they are kept."""
+        """Adds outcomes from before the watch; `find` returns each while it is kept."""
         if self._error is not None:
             return
         self._early[:0] = reversed(task_ids)
@@ -64,7 +64,7 @@ class Watch:
         self._wake.set()
 
     def close(self, error: Exception) -> None:
-        """Ends the stream; nothing is kept for it any more."""
+        """Ends the stream; nothing more is kept for it."""
         self._error = error
         self._early, self._ready, self._bytes = [], [], 0
         self._wake.set()
@@ -78,7 +78,7 @@ class Watch:
         return tasks
 
     def drain(self) -> list[Task]:
-        """The outcomes there are now, up to what may be encoded at once."""
+        """The available outcomes, up to the number that may be encoded at once."""
         self._wake.clear()
         if self._error is not None:
             raise self._error
@@ -145,7 +145,7 @@ class WatchedNames:
 
 
 class Watchers:
-    """All watches, by what they wait for."""
+    """All watches, by the task they wait for."""
 
     def __init__(self) -> None:
         self._by_task: dict[str, list[Watch]] = {}

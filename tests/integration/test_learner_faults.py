@@ -369,7 +369,7 @@ async def test_a_run_whose_checkpoints_are_gone_waits_for_them_and_never_begins_
             saved.mkdir()
     async with learner(tmp_path / "run") as runs:
         entry = runs.get("run")
-        said = f"the checkpoints in {saved} are gone, and there was one of version {newest}: put them back"
+        said = f"the checkpoints in {saved} are missing, and there was one of version {newest}: put them back"
         await wait_until_async(lambda: said in entry.obstacle, WAIT)
         assert (entry.state, entry.live) == (RunState.RUNNING, None)
         remove(saved)

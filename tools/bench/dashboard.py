@@ -1,9 +1,9 @@
-"""What the web page costs: its own CPU, the first paint, and tasks a second with and without open pages.
+"""The cost of the web page: its own CPU, the first paint, and tasks a second with and without open pages.
 
-python tools/bench/dashboard.py [--quick] prints one JSON line. Pages are read as browsers read them, by server-sent
-events, in a separate process; the first paint is what Chromium reports if it is installed, else null. Turns with and
-without pages alternate in one run, so that a busy machine slows both. The scheduler's processor time for a task is
-measured beside the rate, because on two shared cores the rate also pays for the process that reads the pages.
+python tools/bench/dashboard.py [--quick] prints one JSON line. Pages are read by server-sent events, as browsers do, in
+a separate process; the first paint is what Chromium reports if it is installed, else null. Turns with and without pages
+alternate in one run, so that a busy machine slows both. The scheduler's processor time for a task is measured beside
+the rate, because on two shared cores the rate also pays for the process that reads the pages.
 """
 
 import argparse

@@ -63,7 +63,7 @@ async def measure(turns: int, schedulers: int, folder: Path, queued: int = 0) ->
 
 
 async def fill(addresses: str, queued: int) -> None:
-    """Tasks that nobody can run: they wait while the schedulers take turns."""
+    """Tasks that no actor can run: they wait while the schedulers take turns."""
     async with open_channel(addresses) as channel:
         stub: Any = SchedulerServiceStub(channel)
         spec = task_pb2.TaskSpec(kind="noop", placement=task_pb2.Placement(node_id="nowhere"))

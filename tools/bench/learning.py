@@ -1,4 +1,4 @@
-"""What the presets learn, over several seeds: greedy returns beside the mark, and the steps it took to hold it."""
+"""The results of the presets over several seeds: greedy returns beside the mark, and the steps it took to hold it."""
 
 import argparse
 import sys
@@ -22,14 +22,14 @@ PACKAGES = ("parlmesh", "numpy", "gymnasium", "torch")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A preset, and what it is held to."""
+    """A preset and its mark."""
 
     preset: str
     environment: str
     algorithm: str
     mark: float
     published: str
-    """What others report, and after how many steps."""
+    """Results that others report, and after how many steps."""
     quick: bool = False
     limit_seconds: float = 900.0
 
@@ -58,7 +58,8 @@ ENTRIES = (
     Entry("ppo-minatar-breakout", "MinAtar Breakout", "PPO, convolutions", 6.5, "-", limit_seconds=3600.0),
     Entry("ppo-lunarlander", "LunarLander-v3", "PPO", 200.0, "242.1 after 1M (zoo, v2)", limit_seconds=3600.0),
 )
-# Acrobot on experience from exactly this many versions ago, with each kind of targets: what sampled play earns at last.
+# Acrobot on experience from exactly this many versions ago, with each kind of targets: the final return of sampled
+# play.
 LAGS = (0, 1, 4, 8)
 LAGGING = tuple((targets, lag) for targets in ("gae", "vtrace") for lag in LAGS)
 

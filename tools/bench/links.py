@@ -33,7 +33,7 @@ from tools.bench.ours.dataplane.relays import measure
 NODES, BATCH = 10, 32
 MARK = 0.95
 MEGABITS = (1, 10, 100)
-# One gradient step on a node: what the digits' network takes on one core, rounded up.
+# One gradient step on a node: the time of the digits' network on one core, rounded up.
 STEP_SECONDS = 1e-3
 
 

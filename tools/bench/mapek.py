@@ -27,7 +27,7 @@ SLOW = 8
 
 
 class Wait:
-    """One phase that waits; every node is sick, so that every node goes through all four."""
+    """One phase that waits; every node is sick, so that every node passes through all four."""
 
     runs_in = "loop"
 

@@ -139,7 +139,7 @@ async def run(quick: bool, workers: int) -> dict[str, Any]:
     async with PARLController() as controller:
         await controller.initialize(workers, processes=workers, actor={"plugins": [PLUGIN]})
         fleet = PARLMeshOptimizer(controller)
-        # Actors import what they need with their first tasks, once.
+        # Actors import their modules with their first tasks, once.
         await fleet.what_if_parallel(generated_mesh(20), "etx", where="fleet")
         sizes = (200, 500) if quick else (200, 500, 1000, 2000, 5000)
         return {

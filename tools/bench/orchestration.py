@@ -1,4 +1,4 @@
-"""What an orchestrator learns: trained, without auxiliary terms, never annealed, spam, single agent, oracle, by family.
+"""Results of orchestrators: trained, without auxiliary terms, never annealed, spam, single agent, oracle, by family.
 
 Trainings run in this process with the collector and the trainer that a fleet uses, a process for each seed.
 """
@@ -79,11 +79,11 @@ MORE = (
 STEP_SECONDS = 0.02
 ENDLESS = Limits(1_000_000, 100, 1_000_000)
 COLLAPSED = 2.0
-"""A policy that makes fewer sub-agents for a wide job has collapsed into working alone."""
+"""A policy that creates fewer sub-agents for a wide job has collapsed into working alone."""
 
 
 def train(wanted: Wanted, keep: Path | None = None) -> Run:
-    """One training, kept in its own file, so that an interrupted benchmark finds it again."""
+    """One training, kept in its own file, so that an interrupted benchmark can continue from it."""
     name, prior, times, seed, steps = wanted
     kept = keep and keep / f"{name.replace(', ', '-').replace(' ', '-')}-{prior}-x{times}-{seed}-{steps}.json"
     if kept and kept.exists():
@@ -133,7 +133,7 @@ async def live(policy: Policy, jobs: int) -> list[dict[str, float]]:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="two seeds, a short training, no priors")
-    parser.add_argument("--peers", choices=("none",), default="none", help="nobody else trains such an orchestrator")
+    parser.add_argument("--peers", choices=("none",), default="none", help="no peer trains such an orchestrator")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=SETTINGS["step_budget"])
     parser.add_argument("--keep", type=Path, help="folder of finished trainings, which are not repeated")

@@ -1,4 +1,4 @@
-"""How fast arrays reach tasks and come back, what one array for many tasks costs, and whether a gigabyte works."""
+"""How fast arrays reach tasks and return, the cost of one array for many tasks, and whether a gigabyte works."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How many tasks a second a fleet takes from submit to outcome, how soon one is back, and what a deep queue costs."""
+"""How many tasks a second a fleet takes from submit to outcome, how soon one returns, and the cost of a deep queue."""
 
 import sys
 from pathlib import Path

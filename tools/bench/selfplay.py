@@ -46,7 +46,7 @@ _FLEET_STEPS = 40_000
 
 
 def in_turn(steps: Mapping[str, Callable[[], int]], seconds: float) -> dict[str, float]:
-    """Positions per CPU second of this process; the steps take turns, so that other load hits all alike."""
+    """Positions per CPU second of this process; the steps take turns, so that other load affects all equally."""
     used, counts = dict.fromkeys(steps, 0.0), dict.fromkeys(steps, 0)
     for step in steps.values():
         step()
@@ -130,7 +130,7 @@ def fleet(steps: int) -> dict[str, float]:
 
 
 def peer(name: str, steps: int, seeds: range) -> list[dict[str, Any]] | str:
-    """What MaskablePPO of sb3-contrib learns of PettingZoo's connect_four_v3, or why it cannot be measured."""
+    """The result of sb3-contrib's MaskablePPO on PettingZoo's connect_four_v3, or why it cannot be measured."""
     try:
         python = peer_python(name)
     except PeerUnavailable as error:

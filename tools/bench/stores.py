@@ -1,4 +1,4 @@
-"""What each store costs: no-op tasks a second and the round trip of one, in memory, in SQLite and in PostgreSQL."""
+"""The cost of each store: no-op tasks a second and the round trip of one, in memory, in SQLite and in PostgreSQL."""
 
 import sys
 from pathlib import Path
@@ -18,7 +18,7 @@ STORES = {"memory": "memory", "sqlite": "SQLite, synchronous=full", "postgresql"
 
 
 def plan(quick: bool) -> list[Measurement]:
-    # In turns, so that what disturbs one store disturbs the others.
+    # In turns, so that a disturbance affects all stores.
     runs, tasks, trips = (1, "20000", "200") if quick else (5, "50000", "1000")
     module = ("-m", "tools.bench.ours.scheduler.tasks", "--tasks", tasks, "--trips", trips, "--store")
     return [Measurement(store, (*module, store), runs, 240) for store in STORES]

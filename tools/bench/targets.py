@@ -58,7 +58,7 @@ plugin = Plugin(handlers={TrainNode.kind: TrainNode})
 
 
 async def parallel_steps() -> dict[str, Any]:
-    """1,500 steps of a second each; meanwhile the scheduler is asked how many run at once."""
+    """1,500 steps of a second each; in the meantime the scheduler is asked how many run at once."""
     async with PARLController() as controller:
         await controller.initialize(100, actor={"slots": 15})
         request = TaskRequest("sleep", {"seconds": STEP_SECONDS})
@@ -139,7 +139,7 @@ async def federated_round() -> list[dict[str, Any]]:
         {"sequential": one, "fleet": shared, "unit": "s", "work": "computes",
          "note": f"{NODES} nodes share {CORES} cores here, so {CORES} times at most"},
         {"sequential": one, "fleet": own, "unit": "s", "work": "waits",
-         "note": "each node has a processor of its own, elsewhere: its training is waited for"},
+         "note": "each node has its own processor elsewhere: its training is waited for"},
     ]  # fmt: skip
 
 

@@ -75,7 +75,7 @@ def plan(quick: bool) -> list[Measurement]:
 
 
 def rows(findings: Findings) -> list[Row]:
-    """Speeds, then the way to the goal, then acting alone."""
+    """Speeds, then the steps to the goal, then acting alone."""
     found = [
         Row(f"{name}_steps_per_second", f"steps/s  {label}", speed(findings, name), _settings(findings, name))
         for name, label in SPEEDS
@@ -91,7 +91,7 @@ def rows(findings: Findings) -> list[Row]:
 
 
 def derived(findings: Findings) -> dict[str, float | None]:
-    """What follows from the figures: ratios of medians, and the worst seeds."""
+    """Derived figures: ratios of medians, and the worst seeds."""
     fleet = speed(findings, "fleet")
     # With each peer's default settings.
     peers = [

@@ -32,7 +32,7 @@ SPEEDS: tuple[tuple[str, str, dict[str, int], int], ...] = (
     ("placement_v3_100x50", "parlmesh/Placement-v3", {"nodes": 100, "deployments": 50}, 16),
     ("routing", "parlmesh/MeshRouting-v0", {}, 256),
 )
-# measurement, preset, what it is judged by
+# measurement, preset, its criterion
 PLACEMENTS = (
     ("ppo_v3", "ppo-placement", "PPO, Placement-v3"),
     ("q_v1", "q-placement", "Q-learning, Placement-v1"),
@@ -120,10 +120,10 @@ def rows(findings: Findings) -> list[Row]:
         row("small_reward", "reward  PPO, 3 nodes and 2 deployments", "small", "reward"),
         row("small_best", "reward    the best course, all known beforehand", "small", "best"),
         row("small_insured", "reward    the best operations, all known but bursts", "small", "insured"),
-        row("small_replanned", "reward    a planner that knows the model alone", "small", "replanned"),
+        row("small_replanned", "reward    a planner that knows only the model", "small", "replanned"),
         row("small_gap", "gap to the best course", "small", "gap"),
         row("small_insured_gap", "gap to the best operations, all known but bursts", "small", "insured_gap"),
-        row("small_replanned_gap", "gap to a planner that knows the model alone", "small", "replanned_gap"),
+        row("small_replanned_gap", "gap to a planner that knows only the model", "small", "replanned_gap"),
     ]
     for condition in ("calm", "loaded", "failing"):
         for one in ROUTES:

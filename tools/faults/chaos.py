@@ -35,7 +35,7 @@ class Report:
     finished_runs: int = 0
     starts: dict[str, int] = field(default_factory=dict)
     starved_seconds: float = 0.0
-    """How long the machine gave this process no time; other processes starved then cannot be blamed."""
+    """How long the machine gave this process no time; other processes that starved then cannot be blamed."""
     memory: dict[str, list[Sample]] = field(default_factory=dict)
     kept_tasks: int = 0
     """Outcomes that the scheduler keeps; it may grow until it has that many."""
@@ -48,7 +48,7 @@ class Report:
         return [*self.findings, *map(str, self.violations), *self._leaks()]
 
     def text(self) -> str:
-        """For people, and for the log of a soak."""
+        """A readable summary, also for the log of a soak."""
         faults = ", ".join(f"{name} {count}" for name, count in sorted(self.faults.items()))
         lives = "\n    ".join(memory.text(name, samples) for name, samples in self.memory.items())
         return (

@@ -98,7 +98,7 @@ class RawClient:
                 await self._stub.SubmitTasks(request, timeout=_CALL_SECONDS)
             except grpc.aio.AioRpcError as error:
                 if error.code() in _UNANSWERED:
-                    # The same ids again: if it was accepted, nothing happens twice.
+                    # The same ids again: if the request was accepted, nothing happens twice.
                     unanswered = True
                     await asyncio.sleep(0.1)
                     continue
@@ -127,12 +127,12 @@ class RawClient:
                 call = self._stub.WatchTasks(pb.WatchTasksRequest(submitter=self._name))
                 try:
                     await call.initial_metadata()
-                    # Concurrently with the reading, because what the stream has brought is lost with it.
+                    # Concurrently with the reading, because outcomes that the stream has brought are lost with it.
                     if asking is None or asking.done():
                         asking = group.create_task(self._ask(tuple(self.waiting)))
                     await self._read(call)
                 except (grpc.aio.AioRpcError, TimeoutError, asyncio.InvalidStateError):
-                    # A silent stream may be a link that holds messages back: opened anew every few seconds.
+                    # A silent stream may be a link that holds messages back, so it is reopened every few seconds.
                     pass
                 finally:
                     call.cancel()
@@ -145,7 +145,7 @@ class RawClient:
 
     async def _ask(self, task_ids: Iterable[str]) -> None:
         """Asks for all, several at once. One at a time, the last would never be asked for when answers are slow and the
-        scheduler is often away."""
+        scheduler is often down."""
         turn = asyncio.Semaphore(_ASKED_AT_ONCE)
         async with asyncio.TaskGroup() as group:
             for task_id in task_ids:

@@ -40,7 +40,7 @@ class Member:
         self.name = name
         self.shim = shim
         self.starts = 0
-        # Held during what must not be done to it twice at once.
+        # Held during changes that must not overlap.
         self.busy = asyncio.Lock()
         self.process: Process | None = None
         self.last_lines: Sequence[str] = ()
@@ -56,7 +56,7 @@ class Member:
         await self.wait_until_started()
 
     async def wait_until_started(self) -> None:
-        """The same for a process that takes longer."""
+        """The deadline of a process that takes longer."""
         assert self.process is not None
         await asyncio.to_thread(self.process.wait_for, self._event, _START_SECONDS)
 
@@ -128,7 +128,7 @@ class ChaosFleet:
 
     @property
     def client_address(self) -> str:
-        """Where clients find the scheduler, through their own link."""
+        """The scheduler's address for clients, through their own link."""
         return self.links["client"].address
 
     async def __aenter__(self) -> "ChaosFleet":

@@ -1,4 +1,4 @@
-"""Handlers whose effects are visible outside: each appends to the history when it begins and when it ends."""
+"""Handlers whose effects are visible outside: each appends to the history when it starts and when it ends."""
 
 import asyncio
 import os
@@ -11,13 +11,13 @@ from parlmesh.handlers import Context, HandlerError, RunsIn
 from parlmesh.testing.history import Began, Ended, Journal, now
 from parlmesh.types import Array
 
-# Where the effects go; set for the actor, inherited by the processes of its slots.
+# The file of the effects; set for the actor, inherited by the processes of its slots.
 VARIABLE = "FAULTS_EFFECTS"
 _LOOK_SECONDS = 0.02
 
 
 class Mark:
-    """What all kinds share: {seconds, fail_attempts, bytes}."""
+    """The common parameters of all kinds: {seconds, fail_attempts, bytes}."""
 
     runs_in: RunsIn
 
@@ -39,7 +39,7 @@ class Mark:
 
 
 class MarkInline(Mark):
-    """On the loop, at once."""
+    """Runs on the loop, immediately."""
 
     kind = "mark_inline"
     runs_in = RunsIn.INLINE

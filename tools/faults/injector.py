@@ -13,7 +13,7 @@ from parlmesh.testing.history_rules import DISK
 from .fleet import ChaosFleet, Member
 from .schedule import PlannedFault
 
-# How long an actor that was stopped or cut off may act on what it knew before.
+# How long an actor that was stopped or cut off may act on earlier messages.
 _SETTLING_SECONDS = 5.0
 _LOOK_SECONDS = 0.1
 _LATEST_SECONDS = 5.0
@@ -43,7 +43,7 @@ class Injector:
         self._database_busy = asyncio.Lock()
 
     async def run(self) -> None:
-        """Runs until the last planned fault is over."""
+        """Runs until the last planned fault has ended."""
         start = now()
         async with asyncio.TaskGroup() as group:
             for fault in self._fleet.plan.faults:
@@ -51,7 +51,7 @@ class Injector:
                 group.create_task(self._perform(fault, latest=start + fault.at + _LATEST_SECONDS))
 
     async def watch(self) -> None:
-        """Until cancelled: reports processes that end by themselves, and starts them again."""
+        """Reports processes that end on their own, and starts them again, until cancelled."""
         while True:
             await asyncio.sleep(0.25)
             for member in self._fleet.members.values():
@@ -63,7 +63,7 @@ class Injector:
                         await self._start(member)
 
     async def watch_machine(self) -> None:
-        """Until cancelled: records when the machine gives this process no time, since silence then proves nothing."""
+        """Records until cancelled when the machine gives this process no time, because silence then proves nothing."""
         while True:
             before = now()
             await asyncio.sleep(_LOOK_SECONDS)
@@ -74,7 +74,7 @@ class Injector:
                     self._journal.add(Fault(name, "starved", before, now(), lingers=_SETTLING_SECONDS))
 
     def find(self, member: Member, what: str) -> None:
-        """Records what no fault excuses."""
+        """Records violations that no fault excuses."""
         lines = member.process.lines if member.process is not None else member.last_lines
         tail = "\n    ".join(lines[-8:])
         self.findings.append(f"{member.name} {what} at {now():.3f}:\n    {tail}")

@@ -1,11 +1,11 @@
-"""Finds processes that grow: resident memory, life by life, because a killed process starts afresh. Pure."""
+"""Finds processes that grow: resident memory, life by life, because a killed process starts again. Pure."""
 
 from collections.abc import Sequence
 from itertools import groupby, pairwise
 from statistics import linear_regression, median
 from typing import NamedTuple
 
-# What a process loads and fills just after its start does not count.
+# Memory that a process fills just after its start does not count.
 WARM_SECONDS = 60.0
 # Shorter lives prove nothing.
 LONG_SECONDS = 240.0
@@ -67,7 +67,7 @@ def leaks(name: str, samples: Sequence[Sample], allowed_mib: float = 0.0) -> lis
 
 
 def text(name: str, samples: Sequence[Sample]) -> str:
-    """For people: the whole, and the slope of the longest life."""
+    """A readable summary: the whole, and the slope of the longest life."""
     sizes = f"{name} at most {max(sample.mib for sample in samples):.0f} MiB in {samples[-1].life} lives"
     longest = max(growths(samples), key=lambda growth: growth.seconds, default=None)
     if longest is None:

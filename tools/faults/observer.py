@@ -49,7 +49,7 @@ class Observer:
         self.stopping = False
 
     async def scrape(self) -> None:
-        """Until cancelled: the books as Prometheus gets them."""
+        """Records the books as Prometheus gets them, until cancelled."""
         while True:
             await asyncio.sleep(_SCRAPE_SECONDS)
             try:
@@ -64,7 +64,7 @@ class Observer:
                 self._journal.add(Scrape("learner", now(), **{name: books[name] for name in _NAMES}))
 
     async def follow_versions(self) -> None:
-        """Until cancelled: the newest version of every run."""
+        """Records the newest version of every run, until cancelled."""
         async with open_channel(self._fleet.learner_address) as channel:
             stub: Any = TrainingServiceStub(channel)
             while True:
@@ -94,7 +94,7 @@ class Observer:
                     self.failed_runs.append(f"{ended.run_id} {pb.TrainingState.Name(ended.state)}: {ended.reason}")
 
     async def watch_memory(self) -> None:
-        """Until cancelled: resident MiB of every process."""
+        """Records the resident MiB of every process, until cancelled."""
         start = now()
         while True:
             for member in self._fleet.members.values():

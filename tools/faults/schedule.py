@@ -1,4 +1,4 @@
-"""What happens in a chaos run, decided beforehand by its seed: the fleet's shape and every fault. Pure."""
+"""The plan of a chaos run, decided by its seed: the fleet's shape and every fault. Pure."""
 
 import random
 from collections.abc import Sequence
@@ -49,13 +49,13 @@ _FIRST_FAULT_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
-    """One fault and when it begins, in seconds from the start."""
+    """One fault and its start, in seconds from the start of the run."""
 
     at: float
     name: str
     target: str
     seconds: float
-    """How long it lasts; for a kill, how long the process stays away."""
+    """How long it lasts; for a kill, how long the process stays down."""
     amount: int = 0
     """Milliseconds of an fsync, bytes before the disk is full, seconds of a clock."""
 
@@ -139,7 +139,7 @@ def _faults(
 
 def _lasts(name: str, rng: random.Random) -> float:
     if name.startswith(("kill_", "terminate_")):
-        # Mostly it is back at once, as under a supervisor.
+        # Mostly it is restarted immediately, as under a supervisor.
         return rng.choice((0.0, 0.0, rng.uniform(0.0, 3.0)))
     if name.startswith("stalled"):
         return rng.uniform(5.0, 20.0)

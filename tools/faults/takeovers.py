@@ -41,9 +41,9 @@ class Turn:
     leader: int
     follower: int
     led_seconds: float
-    """From the fault until another scheduler led."""
+    """Seconds from the fault until another scheduler led."""
     acknowledged_seconds: float
-    """From the fault until a client that knows both had a task accepted."""
+    """Seconds from the fault until a client that knows both had a task accepted."""
 
 
 class Loader:
@@ -53,7 +53,7 @@ class Loader:
         self._addresses = addresses
         self._journal = journal
         self.acknowledged: list[str] = []
-        # When each accepted request began and ended.
+        # When each accepted request started and ended.
         self.answers: list[tuple[float, float]] = []
         self.stopping = False
         self.failed = 0
@@ -110,7 +110,7 @@ class Loader:
 
 
 class Schedulers:
-    """The processes of one fleet, with a link of its own from each scheduler to the database."""
+    """The processes of one fleet, with a separate link from each scheduler to the database."""
 
     def __init__(
         self,

@@ -59,7 +59,7 @@ class SecureSums:
         )
 
     def made(self) -> None:
-        """Forgets what was revealed: the sum has been recorded or given up."""
+        """Forgets the revealed shares: the sum has been recorded or abandoned."""
         if self._unmasking is not None and self._unmasking.liars:
             log.warning("wrong_shares", federation_id=self._federation_id, node_ids=sorted(self._unmasking.liars))
         self._unmasking, self.making = None, False

@@ -1,4 +1,4 @@
-"""What nodes of a secure round are asked besides training, and what they answer. Answers are checked before use."""
+"""The requests to nodes of a secure round besides training, and their answers, which are checked before use."""
 
 import re
 from collections.abc import Mapping, Sequence

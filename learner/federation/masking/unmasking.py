@@ -1,6 +1,6 @@
 """Unmasks a sum of masked updates with shares that nodes reveal. In memory only, for one round.
 
-Nobody learns a single update: the masks of two nodes whose updates both arrived cancel in the sum and nowhere else.
+No single update is revealed: the masks of two nodes whose updates both arrived cancel in the sum and nowhere else.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Asynchronous rounds (FedBuff): every `buffer_size` updates make a version, whoever sent them. Pure."""
+"""Asynchronous rounds (FedBuff): every `buffer_size` updates make a version, whichever nodes sent them. Pure."""
 
 from collections.abc import Mapping
 

@@ -36,7 +36,7 @@ class Closing:
 
 
 def close(answers: Sequence[Answer], config: FederationConfig, version: int) -> Closing:
-    """Closes a round, in the order of node ids, so that nothing depends on which update came first."""
+    """Closes a round, in the order of node ids, so that the order of arrival does not matter."""
     ordered = sorted(answers, key=lambda answer: (answer.node_id, answer.nonce))
     if config.privacy.mode == "central" or config.secure.enabled:
         return _close_unseen(ordered, config)
@@ -80,7 +80,7 @@ def why_failed(
 def _close_unseen(ordered: Sequence[Answer], config: FederationConfig) -> Closing:
     """With central privacy, an update affects nothing but its own clipped part of the mean, and is not shown.
 
-    In a secure round, nobody knows the nodes' weights either.
+    In a secure round, the nodes' weights are unknown too.
     """
     notes = ["MASKED"] if config.secure.enabled else []
     weight = 1.0 / max(1, len(ordered))
@@ -98,7 +98,7 @@ def _norms_of_voters(answers: Sequence[Answer], config: FederationConfig) -> lis
 
 
 def _outliers(answers: Sequence[Answer], voters: Sequence[float], config: FederationConfig) -> set[str]:
-    """Nonces of updates far longer than those of most voters; of two voters, nobody can say which one lies."""
+    """Nonces of updates far longer than those of most voters; with two voters, it is unknown which one lies."""
     factor = config.gate.outlier_factor
     if not factor or len(voters) < _FEWEST_VOTERS:
         return set()
@@ -108,7 +108,7 @@ def _outliers(answers: Sequence[Answer], voters: Sequence[float], config: Federa
 
 
 def _believed(kept: Sequence[Answer], config: FederationConfig) -> Array:
-    """Samples that count: a voter is capped as a whole, and its updates share what is left."""
+    """Samples that count: a voter is capped as a whole, and its updates share the capped number."""
     gate = config.gate
     if config.privacy.mode == "local":
         # A node's sample count carries no noise, so it is not used.

@@ -1,4 +1,4 @@
-"""What nodes report about one version."""
+"""The nodes' reports about one version."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from .events import Evaluated
 
 @dataclass(slots=True)
 class Evaluation:
-    """Which nodes have yet to evaluate, and what the others found."""
+    """The nodes that have yet to evaluate, and the results of the others."""
 
     _waiting: set[str] = field(default_factory=set)
     found: list[Evaluated] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What can happen to a federation, and what it wants done. The journal keeps the events; a restart replays them."""
+"""The events of a federation, and its actions. The journal keeps the events; a restart replays them."""
 
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -46,7 +46,7 @@ class TaskFailed:
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """An accepted update is not in the spool as it was; the node is asked again."""
+    """An accepted update in the spool is missing or damaged; the node is asked again."""
 
     nonce: str
 
@@ -62,7 +62,7 @@ class Aggregated:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """A node evaluated the newest model; no samples when it could not. `bad` says what is wrong with its answer."""
+    """A node evaluated the newest model; no samples if it could not. `bad` says why its answer is wrong."""
 
     node_id: str
     samples: int
@@ -94,7 +94,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A request to end: after the current round, or at once."""
+    """A request to end: after the current round, or immediately."""
 
     reason: str
     failed: bool = False

@@ -17,7 +17,7 @@ class History(deque[RoundRecord]):
         super().__init__(records, KEPT_ROUNDS)
 
     def open(self, record: RoundRecord) -> None:
-        """Adds a round that begins."""
+        """Adds a round that starts."""
         self.append(record)
         listed = sum(len(each.updates) for each in self)
         for each in self:

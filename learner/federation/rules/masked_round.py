@@ -1,6 +1,6 @@
-"""What a secure round knows about its nodes before they train: keys, then sealed shares. Pure, nothing secret.
+"""The data of a secure round's nodes before they train: keys, then sealed shares. Pure, nothing secret.
 
-keys -> shares -> (collecting) -> (unmasking). A node that is silent in one step is not in the next.
+keys -> shares -> (collecting) -> (unmasking). A node that does not answer one step is not in the next.
 """
 
 from collections import Counter
@@ -59,11 +59,11 @@ class MaskedRound:
         return tuple(each for node, each in participants.assignments.items() if node not in known)
 
     def ask_shares(self, config: SecureConfig) -> None:
-        """Closes the list of nodes and begins the next step."""
+        """Closes the list of nodes and starts the next step."""
         self.step, self.threshold = SHARES, config.staying(len(self.keys))
 
     def sealed_for(self, node: str) -> dict[str, str]:
-        """The others' shares for a node, by the node that gave them."""
+        """The other nodes' shares for a node, by sender."""
         return {giver: given.sealed[node] for giver, given in self.shares.items() if giver != node}
 
     def accused(self, failed: Mapping[str, str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a federation waits for, and how long. Pure."""
+"""The phases of a federation, and how long each waits. Pure."""
 
 import enum
 
@@ -6,7 +6,7 @@ from parlmesh.federation.config import FederationConfig
 
 
 class Phase(enum.StrEnum):
-    """What the federation waits for."""
+    """The event that the federation waits for."""
 
     WAITING = "waiting"
     PREPARING = "preparing"

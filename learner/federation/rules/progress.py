@@ -1,4 +1,4 @@
-"""The present state of a federation: anyone may read it, only the rounds change it. Pure."""
+"""The present state of a federation: any module may read it, only the rounds change it. Pure."""
 
 from collections.abc import Sequence
 
@@ -51,7 +51,7 @@ class Progress:
 
     @property
     def assignments(self) -> dict[str, Assignment]:
-        """What the nodes of the round were asked, by node."""
+        """The requests to the nodes of the round, by node."""
         return self.participants.assignments
 
     @property
@@ -60,12 +60,12 @@ class Progress:
         return self.participants.answers
 
     def number_of(self, node_id: str) -> int:
-        """The lasting number of a node, from 1 in the order in which they were first connected."""
+        """The permanent number of a node, from 1 in the order in which they first connected."""
         return self.participants.numbers[node_id]
 
     @property
     def spending(self) -> Spending:
-        """What privacy has cost so far."""
+        """The privacy spent so far."""
         return self.eligibility.spending
 
     def counts(self, nonce: str) -> bool:
@@ -80,12 +80,12 @@ class Progress:
             self.deadline = now + seconds
 
     def enter(self, phase: Phase, now: float) -> None:
-        """Begins the next phase and its wait."""
+        """Starts the next phase and its wait."""
         self.phase = phase
         self.postpone(now)
 
     def idle(self, nodes: Sequence[str]) -> list[str]:
-        """Those of these nodes that have no assignment and that a buffer may ask."""
+        """The nodes among these that have no assignment and that a buffer may ask."""
         known, config = self.assignments, self.config
         return [node for node in nodes if node not in known and may_answer_again(node, self.answers, config)]
 

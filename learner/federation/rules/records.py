@@ -41,7 +41,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What an update claims before its data is looked at."""
+    """The claims of an update before its data is checked."""
 
     node_id: str
     round: int
@@ -76,7 +76,7 @@ class Answer:
 
 @dataclass(slots=True)
 class UpdateRecord:
-    """What became of one node's update."""
+    """The result of one node's update."""
 
     node_id: str
     samples: int = 0
@@ -103,7 +103,7 @@ class RoundRecord:
     reason: str = ""
     updates: list[UpdateRecord] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
-    # How many updates are beyond what the record holds.
+    # How many updates the record does not list.
     unrecorded: int = 0
     # How many of `updates` are refusals that came one by one, by node.
     refusals: dict[str, int] = field(default_factory=dict)

@@ -26,7 +26,7 @@ class Rounds(Progress):
     """The decisions of one federation. Only events change its state, and the same events give the same state."""
 
     def handle(self, event: Event, now: float) -> list[Action]:
-        """Takes an event and returns what must be done; FleetError when an update is refused."""
+        """Takes an event and returns the actions; FleetError when an update is refused."""
         if isinstance(event, events.Restored):
             restore(self, event.state)
             return []
@@ -68,10 +68,10 @@ class Rounds(Progress):
                 return self._stopped(event, now)
 
     def resume(self, now: float) -> list[Action]:
-        """What must be done again after a restart; waits start over."""
+        """The actions to repeat after a restart; waits start over."""
         self.postpone(now)
         open_ = self.participants.unsettled()
-        # With a buffer, nodes are at work in every phase.
+        # With a buffer, nodes work in every phase.
         asked: list[Action] = [events.Ask(open_)] if open_ and self.config.buffer_size else []
         match self.phase:
             case Phase.WAITING:
@@ -124,7 +124,7 @@ class Rounds(Progress):
         return [] if self.masking.silent(self.participants) else self._prepare_next(now)
 
     def _prepare_next(self, now: float) -> list[Action]:
-        """Ends a step and goes on with the nodes that answered, if there are enough."""
+        """Ends a step and continues with the nodes that answered, if there are enough."""
         masking, seconds = self.masking, self.config.secure.step_seconds
         silent = tuple(each.node_id for each in masking.silent(self.participants))
         actions: list[Action] = [events.Withdraw(silent)] if silent else []
@@ -160,7 +160,7 @@ class Rounds(Progress):
         return actions + self._maybe_close(now)
 
     def _strike(self, node_id: str, reason: str) -> None:
-        """Strikes only nodes that were ever connected for a round: others cannot be left out."""
+        """Strikes only nodes that were once connected for a round: others cannot be excluded."""
         if node_id in self.participants.numbers:
             self.eligibility.strike(node_id, reason, self.round)
 
@@ -193,7 +193,7 @@ class Rounds(Progress):
             self._accept(answer, early=True)
             return []
         self._accept(answer)
-        # The node is asked again at once, unless a new version is about to be made.
+        # The node is asked again immediately, unless a new version is about to be made.
         closed, node = self._maybe_close(now), answer.node_id
         if closed or not self.spending.affords(node) or not may_answer_again(node, self.answers, self.config):
             return closed

@@ -1,4 +1,4 @@
-"""The state of the rounds as one JSON object, in any phase: a compacted journal begins with it. Pure."""
+"""The state of the rounds as one JSON object, in any phase: a compacted journal starts with it. Pure."""
 
 from collections import OrderedDict
 from collections.abc import Iterable

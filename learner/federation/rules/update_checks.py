@@ -57,7 +57,8 @@ def check_shape(
 
 
 def check_claims(samples: int, metrics: dict[str, float], config: FederationConfig) -> None:
-    """Checks what a node says besides its update. In a private federation, samples are neither checked nor counted."""
+    """Checks the claims that a node sends with its update. In a private federation, samples are neither checked nor
+    counted."""
     if config.privacy.mode == "none" and not 1 <= samples <= MOST_SAMPLES:
         raise InvalidInput(f"an update must be of 1 to {MOST_SAMPLES} samples, got {samples}", reason="NO_SAMPLES")
     if len(metrics) > MOST_METRICS:

@@ -203,7 +203,7 @@ def combination_for(config: FederationConfig, updates: Updates, counted: Sequenc
 
 
 def _by_votes(rule: RuleConfig, updates: Updates) -> Combination:
-    """Rules in which every voter counts the same, whatever its weight: liars need half of the votes."""
+    """Rules in which every voter counts the same, whatever its weight: malicious nodes need half of the votes."""
     match rule.name:
         case "median":
             return aggregators.median()

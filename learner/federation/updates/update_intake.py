@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class UpdateAbout:
-    """What an update's header says about its data."""
+    """The header of an update."""
 
     tensors: Sequence[TensorSpec]
     schema_digest: bytes
@@ -65,7 +65,7 @@ class UpdateIntake:
 
     @property
     def in_flight(self) -> int:
-        """Updates that have begun and not ended."""
+        """Updates that have started and not ended."""
         return len(self._in_flight)
 
     def open(self, offer: Offer, about: UpdateAbout, caller: Identity) -> "OpenUpdate":
@@ -152,7 +152,7 @@ class UpdateIntake:
                 arrival.give_way(error)
 
     def _stored(self, work: Callable[[], _T]) -> _T:
-        """A full disk is no fault of the node, which is told to try again."""
+        """A full disk is not the node's fault, so it is asked to try again."""
         try:
             return work()
         except OSError as error:
@@ -214,7 +214,7 @@ class OpenUpdate:
         self._unread -= len(data)
 
     def give_way(self, error: FleetError) -> None:
-        """Gives up its slot, because the node sends it again or its round has closed. The stream gets the error."""
+        """Releases its slot, because the node sends it again or its round has closed. The stream gets the error."""
         if self._receiver is not None:
             self._intake._return_slot(self._receiver.slot)
         self._receiver, self._unwanted = None, error

@@ -41,7 +41,7 @@ class UpdateStream:
             PARTS.check(len(parts))
             for number, each in enumerate(parts, 1):
                 if number % _PARTS_AT_ONCE == 0:
-                    # Headers cost their sender nothing, so the event loop gets a turn now and then.
+                    # Headers cost their sender nothing, so the event loop gets a turn from time to time.
                     await asyncio.sleep(0)
                 if each.HasField("header"):
                     await self._begin(each.header)

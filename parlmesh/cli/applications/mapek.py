@@ -71,7 +71,7 @@ def once(
     nodes: Nodes = 2,
     as_json: AsJson = False,
 ) -> None:
-    """Run one cycle: read every node, find what is wrong, act. Exit code 3 when a node is sick or unknown."""
+    """Run one cycle: read every node, find problems, act. Exit code 3 when a node is sick or unknown."""
     from parlmesh.mapek.types import Health
 
     report = run(
@@ -116,7 +116,9 @@ def history(
             ]
             for each in decisions
         ],
-        nothing="nothing was decided yet" if held else "nothing was done yet; --held shows what was held back, and why",
+        nothing="nothing was decided yet"
+        if held
+        else "no action was taken yet; --held shows the actions held back, and why",
     )
     if worked:
         typer.echo("")

@@ -179,7 +179,7 @@ def fit(
     if poor:
         typer.echo(
             f"the latency of {', '.join(poor)} does not follow its load and replicas (R² below {_POOR_FIT}): "
-            "a policy trained on this world is not to be trusted with the cluster",
+            "do not trust a policy trained on this world with the cluster",
             err=True,
         )
     if as_json:

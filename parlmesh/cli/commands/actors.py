@@ -95,7 +95,7 @@ def reset(
     scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Make actors drop their environments, caches and running tasks and start afresh."""
+    """Make actors drop their environments, caches and running tasks and start again."""
     from parlmesh.v1.scheduler_service_pb2 import ACTOR_COMMAND_RESET
 
     show_actors(run(_command(actor_ids, nodes, ACTOR_COMMAND_RESET, scheduler, security_of(context))), as_json=as_json)

@@ -35,7 +35,7 @@ def train(
         str | None, typer.Option(metavar="ID", help="gymnasium id; default: that of the file, or CartPole-v1")
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0)] = 0,
-    profile: Annotated[bool, typer.Option("--profile", help="show where the time goes on learner and actors")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="show how learner and actors spend their time")] = False,
     assignments: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting of `parlmesh up`; repeatable")
     ] = None,

@@ -23,7 +23,9 @@ app = typer.Typer(
     no_args_is_help=True, help="Run federated rounds. Data stays on the nodes; only updates are aggregated."
 )
 
-FederationId = Annotated[str, typer.Option("--id", metavar="ID", help="the federation; empty = the one started last")]
+FederationId = Annotated[
+    str, typer.Option("--id", metavar="ID", help="the federation; empty = the most recently started one")
+]
 ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="YAML file with the settings")]
 Assignments = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting, e.g. rule.name=median; repeatable")
@@ -40,7 +42,7 @@ def start(
     learner: LearnerAddress = LEARNER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Start rounds on the connected nodes and return at once."""
+    """Start rounds on the connected nodes and return immediately."""
     values = _values(config, assignments)
 
     async def ask() -> "Federation":

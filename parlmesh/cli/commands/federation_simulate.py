@@ -39,7 +39,7 @@ class Interrupted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """What to simulate."""
+    """The settings of a simulation."""
 
     nodes: int
     processes: int

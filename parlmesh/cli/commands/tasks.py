@@ -35,7 +35,7 @@ LARGEST_BATCH = 10_000
 _AGAIN_SECONDS = 0.2
 
 TaskIds = Annotated[list[str], typer.Argument(metavar="TASK_ID…", help="ids as `tasks submit` printed them")]
-Patience = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="give up waiting after this")]
+Patience = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="stop waiting after this")]
 
 
 @app.command()

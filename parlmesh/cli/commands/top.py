@@ -84,7 +84,7 @@ async def _follow(
     from parlmesh.rpc.task_group import first_of
 
     view = FleetView(run_id or "no run")
-    # Short calls first, so that a wrong address or run is reported at once.
+    # Short calls first, so that a wrong address or run is reported immediately.
     followed = await _chosen(view, learner, scheduler, security, run_id)
     tabs = Tabs("rounds" if tab == "run" and view.phase == _FEDERATION else tab)
     async with shown(view, console(), plain=plain, tabs=tabs):

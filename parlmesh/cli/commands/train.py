@@ -149,7 +149,8 @@ def stop(
 def wait(
     context: typer.Context,
     run_id: RunId = "",
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="give up after this long")] = 7 * 86_400.0,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="stop waiting after this long")] = 7
+    * 86_400.0,
     learner: LearnerAddress = LEARNER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:

@@ -53,8 +53,8 @@ def up(
 ) -> None:
     """Start a scheduler, a learner and actors on this machine and train until the goal or the step budget.
 
-    Processes that die are restarted. All output goes to runs/<id>/. Ctrl-C ends the fleet gracefully, a second one at
-    once. Exit code 0 when the goal or the budget was reached.
+    Processes that die are restarted. All output goes to runs/<id>/. Ctrl-C ends the fleet gracefully, a second one
+    immediately. Exit code 0 when the goal or the budget was reached.
     """
     from parlmesh.config import to_yaml
     from parlmesh.local.presets import settings_file

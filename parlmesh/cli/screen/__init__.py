@@ -1,1 +1,1 @@
-"""Output for people: tables, live views, summaries and charts."""
+"""Readable output: tables, live views, summaries and charts."""

@@ -37,7 +37,7 @@ class FleetView:
     supervised: bool = False
     """Whether restarts are known."""
     phase: str = "starting"
-    """What the fleet does until the learner answers."""
+    """The fleet's activity until the learner answers."""
     notes: deque[str] = field(default_factory=lambda: deque(maxlen=4))
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=256))
 
@@ -71,7 +71,7 @@ class FleetView:
 
     @property
     def ended(self) -> bool:
-        """Whether the run is over."""
+        """Whether the run has ended."""
         return self.training is not None and self.training.state in FINAL_STATES
 
     @property

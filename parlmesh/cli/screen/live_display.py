@@ -19,7 +19,7 @@ PLAIN_SECONDS = 2.0
 
 @asynccontextmanager
 async def shown(view: FleetView, console: Console, *, plain: bool, tabs: Tabs | None = None) -> AsyncIterator[None]:
-    """Draws the view, or the chosen tab, until the block ends; the last picture stays."""
+    """Draws the view, or the chosen tab, until the block ends; the last picture stays on the screen."""
     started = time.monotonic()
 
     def elapsed() -> float:

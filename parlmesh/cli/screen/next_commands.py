@@ -1,4 +1,4 @@
-"""Suggests commands to try after a run; they can be copied as they are."""
+"""Suggests commands to try after a run, ready to be copied."""
 
 import shlex
 import shutil

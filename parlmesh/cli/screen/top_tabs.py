@@ -50,7 +50,7 @@ class Tabs:
     trouble: str = ""
 
     chosen: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when another tab is chosen, so that its rows are fetched at once."""
+    """Set when another tab is chosen, so that its rows are fetched immediately."""
 
     def press(self, key: str) -> None:
         """1 to 5 choose a tab, Tab goes to the next; other keys do nothing."""

@@ -138,7 +138,7 @@ class Connection:
             self._keeper.cancel()
 
     def leave(self, sink: Sink) -> list[tuple[str, int]]:
-        """Forgets the sink's tasks and cancels them at the scheduler, because nobody waits for them any more."""
+        """Forgets the sink's tasks and cancels them at the scheduler, because no caller waits for them any longer."""
         left = self.pending.leave(sink)
         if left:
             self._sender.give_up(task_id for task_id, _ in left)

@@ -28,7 +28,7 @@ _FIRST_PAUSE_SECONDS = 0.05
 
 
 class Searcher:
-    """Settles what it finds in `pending`, and resubmits what the scheduler lost with its memory.
+    """Settles the outcomes it finds in `pending`, and resubmits tasks that the scheduler lost with its memory.
 
     A task that the scheduler accepted but does not know, although its memory is intact, has ended: it is not run again.
     """
@@ -67,7 +67,7 @@ class Searcher:
             task.add_done_callback(self._searches.discard)
 
     def search_anew(self, task_ids: Sequence[str], *, lost: bool) -> None:
-        """The same after a break, instead of all earlier searches; `lost`: the scheduler may have lost its memory."""
+        """Replaces all earlier searches after a break; `lost`: the scheduler may have lost its memory."""
         for task in self._searches:
             task.cancel()
         self._lost = set(task_ids) if lost else {task_id for task_id in self._lost if task_id in self._pending}

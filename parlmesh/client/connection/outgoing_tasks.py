@@ -52,7 +52,7 @@ class Outgoing:
         return parcel
 
     def take(self, *, others_in_flight: bool) -> list[Parcel]:
-        """The next request's parcels; none when there are none, or when the next must wait for those in flight."""
+        """The next request's parcels; empty if none wait, or if the next must wait for those in flight."""
         taken: list[Parcel] = []
         tasks = size = 0
         while self.parcels:
@@ -69,13 +69,13 @@ class Outgoing:
         return taken
 
     def prune(self, pending: Container[str]) -> set[str]:
-        """Drops what nobody waits for any more; the ids of what was dropped."""
+        """Drops the tasks that no caller waits for any longer, and returns their ids."""
         before = {task_id for parcel in self.parcels for task_id in parcel.task_ids}
         self.parcels = deque(wanted(self.parcels, pending))
         return before - {task_id for parcel in self.parcels for task_id in parcel.task_ids}
 
     def refuse_all(self, error: FleetError) -> None:
-        """Nothing will be sent any more."""
+        """Refuses everything: nothing will be sent any longer."""
         while self.parcels:
             self.parcels.popleft().refuse(error)
 
@@ -94,7 +94,7 @@ class Submissions:
         seconds: float,
         give_up: Callable[[Iterable[str]], None],
     ) -> None:
-        """`seconds`: the longest wait for a receipt; `give_up` cancels what is not waited for any more."""
+        """`seconds`: the longest wait for a receipt; `give_up` cancels tasks that are no longer waited for."""
         self._encoder = Encoder(submitter)
         self._prefix = prefix
         self._pending = pending
@@ -124,7 +124,7 @@ class Submissions:
             self._outgoing.put(parcel)
 
     async def each_large(self, requests: Sequence[tuple[int, TaskRequest]], sink: Sink) -> None:
-        """The same of tasks with large arrays, which a thread writes."""
+        """Submits tasks with large arrays, which a thread writes."""
         arrays = self._pending.arrays
         if arrays is None:
             self.each(requests, sink)
@@ -196,7 +196,7 @@ class Submissions:
             self._pending.arrays.use(task_id, names, request.dependencies)
 
     def _unsent(self, request: TaskRequest, names: frozenset[str]) -> None:
-        """What was written for a task is not needed."""
+        """Releases the arrays that were written for a task."""
         if names and self._pending.arrays is not None:
             self._pending.arrays.give_up(written_for(request, names))
 
@@ -207,7 +207,7 @@ class Submissions:
             async with asyncio.timeout(seconds):
                 await parcel.receipt
         except TimeoutError:
-            # It may be accepted all the same.
+            # The scheduler may still accept it.
             self._give_up(parcel.task_ids)
             raise DeadlineExceeded(
                 f"the scheduler at {self._calls.address} accepted no tasks within {seconds:g} s",

@@ -12,7 +12,7 @@ from ..outcomes import Outcome, abandoned
 
 
 class Sink(Protocol):
-    """Where outcomes go. Called on the event loop; must not wait."""
+    """Receives outcomes. Called on the event loop; must not wait."""
 
     def settle(self, outcomes: Sequence[Outcome]) -> None:
         """Ends that came together, at least one."""
@@ -29,7 +29,7 @@ class Pending:
     def __init__(self) -> None:
         self._waiting: dict[str, _Waiting] = {}
         self.arrays: Arrays | None = None
-        """Of whom the outcomes get their large arrays."""
+        """The source of the large arrays of outcomes."""
         self.received = 0
         self.foreign = 0
 
@@ -54,12 +54,12 @@ class Pending:
         return self._waiting[task_id][2]
 
     def waits(self, sink: Sink, task_id: str) -> bool:
-        """Whether this sink will be told."""
+        """Whether this sink waits for the task."""
         waiting = self._waiting.get(task_id)
         return waiting is not None and _involves(waiting[0], sink)
 
     def take(self, outcomes: Iterable[pb.Outcome]) -> None:
-        """Settles what is waited for, in order, and counts the rest."""
+        """Settles tasks that are waited for, in order, and counts the other outcomes."""
         pop, ready, sink, arrays = self._waiting.pop, list[Outcome](), None, self.arrays
         for message in outcomes:
             task_id = message.task_id
@@ -80,14 +80,14 @@ class Pending:
             sink.settle(ready)
 
     def settle(self, outcome: Outcome) -> None:
-        """An outcome that no scheduler sent; its index is that of the one who waits."""
+        """An outcome that no scheduler sent; its index is the waiting sink's."""
         waiting = self._waiting.pop(outcome.task_id, None)
         self._needs_nothing([outcome.task_id])
         if waiting is not None:
             waiting[0].settle([outcome.at(waiting[1])])
 
     def forget(self, task_ids: Iterable[str]) -> None:
-        """Nobody is told about these any more."""
+        """Stops waiting for these tasks."""
         for task_id in task_ids:
             self._waiting.pop(task_id, None)
             self._needs_nothing([task_id])
@@ -106,7 +106,7 @@ class Pending:
         self._needs_nothing(waiting)
 
     def _needs_nothing(self, task_ids: Iterable[str]) -> None:
-        """Of large arrays: these tasks never ran, or nobody waits for them."""
+        """Releases the large arrays of tasks that never ran or are no longer waited for."""
         arrays = self.arrays
         if arrays is not None and arrays.uses.tasks:
             for task_id in task_ids:
@@ -144,12 +144,12 @@ class UnclaimedOutcomes:
         self.dropped = 0
 
     def settle(self, outcomes: Sequence[Outcome]) -> None:
-        """Gives each to those who wait, or keeps it for the first who asks."""
+        """Gives each outcome to its waiting callers, or keeps it for the first caller that asks."""
         for outcome in outcomes:
             self._settle(outcome)
 
     def claim(self, task_id: str) -> Outcome | None:
-        """The kept outcome, which is kept no longer."""
+        """Removes and returns the kept outcome."""
         outcome, size = self._kept.pop(task_id, (None, 0))
         self._bytes -= size
         return outcome
@@ -188,7 +188,8 @@ class UnclaimedOutcomes:
 
 
 def no_outcome(task_id: str, seconds: float) -> DeadlineExceeded:
-    """The task goes on: only the wait is over."""
+    """Ends the wait only: the task continues."""
     return DeadlineExceeded(
-        f'task "{task_id}" has no outcome after {seconds:g} s; it goes on: ask again or cancel it', task_id=task_id
+        f'task "{task_id}" has no outcome after {seconds:g} s; it still runs or waits: ask again or cancel it',
+        task_id=task_id,
     )

@@ -45,7 +45,7 @@ class _Sent(NamedTuple):
 
 
 class Sender:
-    """Makes requests of what is in `outgoing` and takes their answers. Safe to repeat: every task carries its id."""
+    """Makes requests of the tasks in `outgoing` and handles answers. Safe to repeat: every task carries its id."""
 
     def __init__(
         self,

@@ -40,7 +40,7 @@ def pause_after(error: FleetError, backoff: Backoff) -> float:
 async def retried(
     call: Callable[[float], Awaitable[T]], *, what: str, address: str, seconds: float, rng: random.Random
 ) -> T:
-    """Repeats a call, given the seconds left, until it succeeds, fails for good, or the time is over."""
+    """Repeats a call, given the seconds left, until it succeeds, fails permanently, or the time is up."""
     backoff = Backoff(first=0.05, limit=1.0, rng=rng)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
@@ -63,13 +63,13 @@ class SchedulerCalls:
     def __init__(self, channel: grpc.aio.Channel, address: str, config: ClientConfig, rng: random.Random) -> None:
         self.stub = SchedulerServiceStub(channel)
         self.error: FleetError | None = None
-        """What ended the connection."""
+        """The error that ended the connection."""
         self.address = address
         self._config = config
         self._rng = rng
 
     def check(self) -> None:
-        """Raises what ended the connection."""
+        """Raises the error that ended the connection, if any."""
         if self.error is not None:
             raise self.error
 

@@ -35,7 +35,7 @@ class Request(NamedTuple):
 
 
 class Requests(Protocol):
-    """Where a stream gets its requests from."""
+    """The source of a stream's requests."""
 
     ready: asyncio.Event
     """Set whenever there may be one."""
@@ -105,7 +105,7 @@ class Stream:
 
     async def _session(self) -> FleetError:
         """Runs one stream from its opening to its end; returns why it ended."""
-        # No deadline: the stream lives as long as the client; keepalive notices a peer that is gone.
+        # No deadline: the stream lasts as long as the client; keepalive notices a dead peer.
         call = self._open()
         try:
             self._receive(await self._opened(call))
@@ -139,7 +139,7 @@ class Stream:
         except TimeoutError:
             raise DeadlineExceeded(f"the scheduler opened no stream within {self._connect_seconds:g} s") from None
         except asyncio.InvalidStateError:
-            response = await call.read()  # raises what the call ended with
+            response = await call.read()  # raises the error that ended the call
         if not isinstance(response, SubmitTaskStreamResponse):
             raise Unavailable("the scheduler ended the stream", reason="STREAM_ENDED")
         self._sent.append(Request(self._follow, self._followed))
@@ -184,7 +184,7 @@ class Stream:
                     self._connected.clear()
 
     async def _watch_receipts(self) -> None:
-        """Gives up a stream whose oldest request without a receipt is the same at two checks in a row."""
+        """Abandons a stream whose oldest request without a receipt is the same at two checks in a row."""
         oldest: Request | None = None
         while True:
             await asyncio.sleep(self._receipt_seconds)

@@ -41,7 +41,7 @@ class Parcel:
         return self.receipt is not None and self.receipt.done()
 
     def wanted(self, pending: Container[str]) -> "Parcel | None":
-        """What someone still waits for: all or nothing of a parcel with a receipt, otherwise its pending tasks."""
+        """The tasks that are still waited for: all or none of a parcel with a receipt, otherwise its pending tasks."""
         if self.receipt is not None:
             return None if self.unwanted else self
         kept = [position for position, task_id in enumerate(self.task_ids) if task_id in pending]

@@ -1,4 +1,4 @@
-"""What a MAPE-K loop knows: the health of nodes, its decisions, and what worked."""
+"""The page of a MAPE-K loop: the health of nodes, its decisions, and the actions that worked."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""The first page: what runs where, what waits, which actors are lost, and whether the run learns."""
+"""The first page: running and waiting tasks, lost actors, and whether the run learns."""
 
 from collections import defaultdict
 from typing import Any

@@ -131,10 +131,10 @@ async def task(view: View) -> dict[str, Any]:
 
 
 def _states(found: task_pb2.Task, attempts: list[Any]) -> list[tuple[str, str]]:
-    """The states it went through, as far as the scheduler remembers, with their times."""
+    """Its past states that the scheduler remembers, with their times."""
     steps = [("submitted", figures.clock(figures.moment(found.submit_time)))]
     for each in attempts:
-        steps.append((f"attempt {each.number} began on {each.actor_id}", figures.clock(each.start)))
+        steps.append((f"attempt {each.number} started on {each.actor_id}", figures.clock(each.start)))
         if each.repeated:
             why = "was lost with its actor" if each.state == LOST else "is repeated"
             steps.append((f"attempt {each.number} {why}", figures.clock(each.end)))

@@ -82,7 +82,7 @@ class DiscreteGaussian:
         return found
 
     def _small_exp(self, numerators: Array, bits: int) -> Array:
-        """The same for numerators up to 2^bits: the series of e^-x, by the length of a lucky run (von Neumann)."""
+        """Draws for numerators up to 2^bits: the series of e^-x, by the length of a lucky run (von Neumann)."""
         odd = np.ones(len(numerators), bool)
         going = np.arange(len(numerators))
         length = 1

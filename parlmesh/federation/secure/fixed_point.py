@@ -19,7 +19,7 @@ WORD = np.dtype("<u4")
 MOST_NODES = 200
 LARGEST_WEIGHT = 1_000_000
 LEAST_NOISE_MULTIPLIER = 1e-3
-"""With less, many nodes' noise would have too few steps for an exact sum."""
+"""With a smaller value, many nodes' noise would have too few steps for an exact sum."""
 
 LEAST_NOISE_BITS = 8
 """The privacy analysis of noise in parts needs at least 2^this steps."""

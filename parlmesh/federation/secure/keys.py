@@ -95,5 +95,5 @@ def _exchanged(private: X25519PrivateKey, public: bytes) -> bytes:
     try:
         return private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError as error:
-        # A point of small order, for which anybody could compute the secret.
+        # A point of small order, for which any party could compute the secret.
         raise InvalidInput("a node's public key is not usable", reason="BAD_KEY") from error

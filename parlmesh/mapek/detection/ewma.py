@@ -37,5 +37,5 @@ class Ewma:
 
     @classmethod
     def restored(cls, state: dict[str, Any] | None) -> Self:
-        """From three numbers."""
+        """Restores the state from three numbers."""
         return cls(state["count"], state["mean"], state["variance"]) if state else cls(0, 0.0, 0.0)

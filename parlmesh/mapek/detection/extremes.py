@@ -33,5 +33,5 @@ class Extremes:
 
     @classmethod
     def restored(cls, state: dict[str, Any] | None) -> Self:
-        """From three numbers."""
+        """Restores the state from three numbers."""
         return cls(state["count"], state["low"], state["high"]) if state else cls(0, 0.0, 0.0)

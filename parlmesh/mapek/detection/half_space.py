@@ -84,7 +84,7 @@ class HalfSpace:
 
     @classmethod
     def restored(cls, state: dict[str, Any] | None) -> Self:
-        """From the numbers and tables."""
+        """Restores the state from the numbers and tables."""
         if state:
             return cls(list(state["numbers"]), _copied(state["reference"]), _copied(state["latest"]))
         return cls([0, 0.0, 0.0, 0.0, 0.0], _empty(), _empty())

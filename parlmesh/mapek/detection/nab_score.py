@@ -29,7 +29,7 @@ class Series:
 
     @cached_property
     def worth(self) -> tuple[Array, Array]:
-        """For an alarm at each row: the window it detects, and its score."""
+        """The window that an alarm at each row detects, and its score."""
         window = np.full(len(self.scores), _OUTSIDE)
         worth = np.full(len(self.scores), -FALSE_POSITIVE)
         for number, (first, last) in enumerate(sorted(self.windows)):

@@ -51,7 +51,7 @@ class PageHinkley:
 
     @classmethod
     def restored(cls, state: dict[str, Any] | None) -> Self:
-        """From five numbers."""
+        """Restores the state from five numbers."""
         if state:
             return cls(state["count"], state["mean"], state["variance"], state["up"], state["down"])
         return cls(0, 0.0, 0.0, 0.0, 0.0)

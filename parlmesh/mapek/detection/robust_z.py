@@ -46,5 +46,5 @@ class RobustZ:
 
     @classmethod
     def restored(cls, state: dict[str, Any] | None) -> Self:
-        """From the window."""
+        """Restores the state from the window."""
         return cls(list(state["values"]) if state else [])

@@ -41,7 +41,7 @@ class Seasonal:
 
     @classmethod
     def restored(cls, state: dict[str, Any] | None) -> Self:
-        """From those numbers."""
+        """Restores the state from those numbers."""
         if state:
             return cls([list(each) for each in state["bins"]], list(state["whole"]))
         return cls([[0.0, 0.0, 0.0] for _ in range(BINS)], [0.0, 0.0, 0.0])

@@ -38,7 +38,7 @@ CREATE TABLE IF NOT EXISTS deeds (
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Which loop may act on the node, and for how long from now."""
+    """The loop that may act on the node, and for how long from now."""
 
     granted: bool
     owner: str

@@ -1,4 +1,4 @@
-"""What a node's operator allows loops to do there. Without a file, only dry runs are allowed."""
+"""The actions that a node's operator allows loops to take there. Without a file, only dry runs are allowed."""
 
 import os
 from functools import lru_cache

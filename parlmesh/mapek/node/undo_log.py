@@ -18,7 +18,7 @@ from .node_memory import NodeState, boot_id
 GRACE_SECONDS = 1.0
 """Time beyond an action's time limit before it counts as interrupted."""
 MOST_TRIES = 6
-"""Most tries to undo a deed; after that it is left as it is, and reported."""
+"""Most tries to undo a deed; after that it is left unchanged, and reported."""
 _KEPT = 1000
 
 
@@ -43,7 +43,7 @@ class Deed:
     kind: str
     parameters: Mapping[str, Any]
     undo: Mapping[str, Any] | None
-    """What undoing it needs; None = it cannot be undone."""
+    """The data needed to undo it; None = it cannot be undone."""
     state: DeedState
     timeout_seconds: float
     tries: int
@@ -126,7 +126,7 @@ class Deeds:
     def take(self, decision: str) -> Deed | None:
         """Claims the deed to undo it now; only the first caller gets it, and None means there is nothing to undo.
 
-        A deed followed by a later one on the same target stays: undoing it would undo the later one too.
+        A deed followed by a later one on the same target is kept: undoing it would undo the later one too.
         """
         there = (DeedState.BEGUN, DeedState.DONE, DeedState.STANDS)
         with self._state.transaction() as database:
@@ -139,7 +139,7 @@ class Deeds:
             return None if later else self._taken(database, decision, there)
 
     def take_overdue(self) -> list[Deed]:
-        """Claims all deeds that were interrupted, not confirmed in time or begun before the last boot."""
+        """Claims all deeds that were interrupted, not confirmed in time or started before the last boot."""
         now, boot = self._state.now(), boot_id()
         waiting = (DeedState.BEGUN, DeedState.DONE, DeedState.UNDOING)
         with self._state.transaction() as database:

@@ -1,4 +1,4 @@
-"""Which of the allowed actions treats a symptom: by the rule's order, by what worked for this symptom, or by a trained
+"""Which of the allowed actions treats a symptom: by the rule's order, by its success with this symptom, or by a trained
 policy."""
 
 import random
@@ -59,8 +59,8 @@ def by_rule(candidates: Sequence[Candidate]) -> Choice:
 def by_what_worked(candidates: Sequence[Candidate], rng: random.Random) -> Choice:
     """Thompson sampling on the expected time to recovery: draws P(works) and takes the lowest seconds / P.
 
-    For independent tries, ascending seconds / P is the fastest order. P of an untried action is drawn uniformly from
-    0 to 1, so it is tried now and then.
+    For independent tries, ascending seconds / P is the fastest order. P of an untried action is drawn uniformly from 0
+    to 1, so it is tried from time to time.
     """
     known = [each.mean_seconds for each in candidates if each.successes]
     prior = sum(known) / len(known) if known else _PRIOR_SECONDS

@@ -59,7 +59,7 @@ class Arbiter:
         return free, refused
 
     def claim(self, node: str, action: str) -> str:
-        """Claims what the action needs; returns why that is not possible, or an empty string."""
+        """Claims the resources of the action; returns why that is not possible, or an empty string."""
         config = self.config.actions[action]
         resource = self.resource(node, action)
         holder = self._resources.get(resource)
@@ -85,7 +85,7 @@ class Arbiter:
         self.breaker(action).end(success, now)
 
     def resource(self, node: str, action: str) -> str:
-        """What no two actions may change at the same time."""
+        """The resources that no two actions may change at the same time."""
         return self.config.actions[action].resource.replace("{node}", node) or f"node {node}"
 
     def breaker(self, action: str) -> Breaker:

@@ -14,7 +14,7 @@ class Breaker:
     """Consecutive failures."""
     open_until: float = 0.0
     probes: int = 0
-    """Tries begun while half open; 0 while closed."""
+    """Tries started while half open; 0 while closed."""
     proven: int = 0
     """Probes that succeeded."""
 
@@ -24,11 +24,11 @@ class Breaker:
         return self.open_until > 0
 
     def allows(self, now: float) -> bool:
-        """Whether another try may begin; changes nothing."""
+        """Whether another try may start; changes nothing."""
         return not self.tripped or (now >= self.open_until and self.probes < self.config.probes)
 
     def begin(self) -> None:
-        """A try begins."""
+        """Counts a try that starts."""
         if self.tripped:
             self.probes += 1
 
@@ -46,5 +46,5 @@ class Breaker:
                 self.open_until, self.probes, self.proven = 0.0, 0, 0
 
     def give_back(self) -> None:
-        """Discounts a try that began but never reached its target."""
+        """Discounts a try that started but never reached its target."""
         self.probes = max(0, self.probes - 1)

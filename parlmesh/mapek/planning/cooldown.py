@@ -14,7 +14,7 @@ class LastAction:
     """Consecutive failures, including this action."""
 
     def free_at(self, cooldown_seconds: float) -> float:
-        """When the next action may begin; the cool-down doubles with each failure."""
+        """When the next action may start; the cool-down doubles with each failure."""
         return self.time + cooldown_seconds * 2.0 ** min(self.failures, _MOST_DOUBLINGS)
 
 

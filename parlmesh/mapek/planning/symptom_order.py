@@ -1,4 +1,4 @@
-"""Which of a node's symptoms is treated first."""
+"""Chooses which of a node's symptoms is treated first."""
 
 from collections.abc import Mapping
 

@@ -151,7 +151,7 @@ def _decision(incident: Incident, name: str, action: str, worked: bool, seconds:
 
 
 def _known(kept: dict[tuple[str, str, str], list[float]], incident: Incident, action: str) -> Candidate:
-    """The same counts as the knowledge gives: tries in another context count less."""
+    """The counts in the form that the knowledge gives: tries in another context count less."""
     tries = successes = seconds = 0.0
     for other in CONTEXTS:
         weight = 1.0 if other == incident.context else ELSEWHERE

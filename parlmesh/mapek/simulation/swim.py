@@ -64,7 +64,7 @@ class Web:
             weighted += arrived * (wait + each / (1 - load))
             count += arrived
             busy += done
-            # A request that waited ten seconds gives up.
+            # A request that waited ten seconds is abandoned.
             self.backlog = min(work - done, 10.0 * self.active)
         self.response_seconds = weighted / max(count, 1e-9)
         self.used, self.arrivals = busy / PERIOD_SECONDS, count / PERIOD_SECONDS
@@ -79,7 +79,7 @@ class Web:
         return True
 
     def remove(self) -> bool:
-        """Removes a server at once."""
+        """Removes a server immediately."""
         if self.booting or self.servers <= 1:
             return False
         self.servers -= 1

@@ -45,8 +45,8 @@ def random_action(mask: Array, rng: np.random.Generator) -> Array:
 def list_schedule(job: Job, agent: SubAgent, sub_agents: int) -> int:
     """Critical steps of a job on this many sub-agents if all durations were known and stages did not wait for groups.
 
-    The longest remaining chain goes first; failures are repeated. Creating a sub-agent takes the orchestrator a step,
-    so the k-th one starts after k steps.
+    The longest remaining chain is started first; failures are repeated. Creating a sub-agent takes the orchestrator a
+    step, so the k-th one starts after k steps.
     """
     steps, found = agent.results
     lengths = np.zeros(job.size, np.int64)

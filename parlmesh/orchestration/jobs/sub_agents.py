@@ -17,7 +17,7 @@ from parlmesh.types import Array
 SUB_TASKS = 4_096
 """Number of sub-tasks."""
 MOST_STEPS = 40
-"""Steps after which a sub-agent gives up."""
+"""Steps after which a sub-agent stops trying."""
 _DISTANCES = (4.0, 0.45)
 _FARTHEST = 18
 _RIGHT_HINTS = 0.85

@@ -1,1 +1,1 @@
-"""Where a job's time went, from the scheduler's trace."""
+"""How a job's time was spent, from the scheduler's trace."""

@@ -1,4 +1,4 @@
-"""Which tasks waited for which: declared dependencies, and those inferred from submit times."""
+"""The dependencies between tasks: declared ones, and those inferred from submit times."""
 
 from collections.abc import Mapping
 
@@ -58,7 +58,7 @@ def longest_chain(edges: Mapping[str, list[str]], seconds: Mapping[str, float]) 
 def with_slots(
     edges: Mapping[str, list[str]], seconds: Mapping[str, float], delays: Mapping[str, float], slots: int
 ) -> float:
-    """The job's duration on this many slots when ready tasks start at once, in the given order.
+    """The job's duration on this many slots when ready tasks start immediately, in the given order.
 
     `delays` is the time from the last parent's end until a task could start, regardless of slots.
     """

@@ -38,7 +38,7 @@ class Report:
     estimated: float
     """Duration of the same tasks on the same slots if the scheduler added no delays."""
     with_one_more: float
-    """The same with one more slot."""
+    """The duration with one more slot."""
 
 
 def report_of(attempts: Sequence[Attempt], job: str, slots: int) -> Report:

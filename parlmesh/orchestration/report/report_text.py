@@ -26,7 +26,7 @@ def lines_of(report: Report) -> list[str]:
         "where the time went, along that chain:",
         *(f"  {seconds / wall:6.1%}  {_seconds(seconds):>10}  {PARTS[part]}" for part, seconds in report.parts.items()),
         "",
-        "what the slots did:",
+        "use of the slots:",
     ]
     total = sum(report.idleness.slot_seconds.values()) or 1e-9
     lines += [f"  {report.idleness.slot_seconds[cause] / total:6.1%}  {cause}" for cause in CAUSES]

@@ -23,7 +23,7 @@ class RewardConfig(Config):
     """Three terms as in the report, or two as in the blog."""
     only_where_wide: bool = True
     """Pay the auxiliary terms only for jobs that had several sub-tasks ready at once. A chain has nothing to
-    parallelise, and an orchestrator that is paid for sub-agents there unlearns to work itself."""
+    parallelise, and an orchestrator that is paid for sub-agents there unlearns working itself."""
     cap: int = Field(default=50, ge=1, le=1_000)
     """Sub-agents at which r_parallel reaches 1; more earn nothing."""
 

@@ -42,7 +42,7 @@ VARIANTS = {
         ),
         Variant(
             "automatic, r_perf only",
-            "idle sub-agents are assigned by themselves",
+            "idle sub-agents are assigned automatically",
             {"reward": _NONE, **_AUTOMATIC},
             _AUTOMATIC,
         ),

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Leaders(Protocol):
-    """What a call asks of its channel."""
+    """The part of a channel that a call needs."""
 
     async def leader(self, seconds: float | None) -> int: ...
 

@@ -10,13 +10,13 @@ from parlmesh.security import SecurityConfig
 
 _SECONDS = 3.0
 _AGAIN_SECONDS = 0.3
-# What every HTTP/2 client sends first; a server that refuses the client's certificate answers it with an alert.
+# Every HTTP/2 client sends this first; a server that refuses the client's certificate answers it with an alert.
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9)
 _LONGEST_FRAME = 1024
 
 
 def refusal(address: str, security: SecurityConfig) -> str:
-    """Why the two sides do not trust each other; empty when they do, or when nobody answers. Blocks for seconds."""
+    """Why the two sides do not trust each other; empty if they do, or if no server answers. Blocks for seconds."""
     host = host_of(address)
     if not host:
         return ""

@@ -67,10 +67,10 @@ class Quotas:
             self._refusals.take(identity, self._monotonic())
 
     async def hold(self, error: FleetError) -> None:
-        """Makes refusals of one identity wait in line, so that many at once delay nobody else's calls.
+        """Makes refusals of one identity wait in line, so that many at once do not delay other callers.
 
         A caller that calls, or is refused, too often waits longer, because most come again as soon as they have the
-        answer. Few wait at a time, because what they sent stays in memory meanwhile.
+        answer. Few wait at a time, because their messages stay in memory in the meantime.
         """
         identity = error.metadata.get("identity", "")
         if error.reason in _HELD_REASONS and self._held[identity] < _MOST_HELD:
@@ -84,10 +84,11 @@ class Quotas:
         await self.stand_in_line(identity)
 
     async def stand_in_line(self, identity: str) -> None:
-        """Until it is the turn of this answer of that identity; one beyond those that may wait goes ahead at once."""
+        """Waits until it is this answer's turn among those of the identity; if too many wait already, it returns
+        immediately."""
         now = self._monotonic()
         if not self._answered.get(identity, 0.0) > now:
-            # Identities that have had their last answer are forgotten.
+            # Identities whose last answer was sent are forgotten.
             self._answered = {one: at for one, at in self._answered.items() if at > now}
             self._answered[identity] = now + _BREATH_SECONDS
             return
@@ -164,7 +165,7 @@ class Quotas:
                 self._leave(identity)
 
         try:
-            # Another call may have been read meanwhile.
+            # Another call may have been read in the meantime.
             self._refuse_unread(identity)
         except ResourceExhausted:
             release()

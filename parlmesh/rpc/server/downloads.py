@@ -10,7 +10,7 @@ from parlmesh.security import Identity
 from ..caller_identity import caller
 
 MOST_BYTES = 64 << 20
-"""Per actor or reader, or per identity of a namespace; a larger answer goes alone."""
+"""Per actor or reader, or per identity of a namespace; a larger answer is sent alone."""
 _CALL_BYTES = 2 << 20
 
 

@@ -30,7 +30,7 @@ _NUMBER_BYTES = {
 
 
 class _Inside(NamedTuple):
-    """What is in a length-delimited field."""
+    """The content of a length-delimited field."""
 
     message: Descriptor | None
     """None also for a message that counts as one element."""
@@ -84,7 +84,7 @@ def count_elements(data: bytes, descriptor: Descriptor, most: int) -> int:
                 else:
                     return count
     except (IndexError, ValueError):
-        # The parser will say what is wrong with it.
+        # The parser will report the error.
         pass
     return count
 

@@ -112,10 +112,10 @@ class Gate(grpc.aio.ServerInterceptor):
 
 
 def _wrap(handler: Handler, method: str, bodies: Bodies | None, streams: OpenStreams, refused: Refused) -> Handler:
-    """The same handler, which can fail only with a status.
+    """Wraps a handler so that it can fail only with a status.
 
-    Single messages are parsed and serialised here, because grpc would send the text of an exception to the client.
-    With `bodies` anyone may call, and the single message is read here too, when it is its turn.
+    Single messages are parsed and serialised here, because grpc would send the text of an exception to the client. With
+    `bodies` any caller may call, and the single message is read here too, when it is its turn.
     """
     shape = Shape(handler.request_streaming, handler.response_streaming)
     deserialize = handler.request_deserializer
@@ -145,8 +145,8 @@ def _wrap(handler: Handler, method: str, bodies: Bodies | None, streams: OpenStr
 
         async def run(request: Any, context: Context) -> Any:
             if handler.request_streaming and not opened:
-                # A write that is cancelled goes on in gRPC. If it were the first, no status could be sent after it, and
-                # the stream would stay open until its client gave up.
+                # A write that is cancelled continues in gRPC. If it were the first, no status could be sent after it,
+                # and the stream would stay open until its client gave up.
                 await context.send_initial_metadata(())
             await metered(stream(await request_of(request, context), context))
     else:
@@ -191,7 +191,7 @@ def _parser(deserialize: Callable[[bytes], Any] | None, method: str) -> Callable
 
 
 def _audited(behaviour: Behaviour, method: str, *, streaming: bool) -> Behaviour:
-    """Notes what is changed and by whom: a stream when it opens, a single call when it ends."""
+    """Records changes and their callers: a stream when it opens, a single call when it ends."""
     if not is_change(method):
         return behaviour
 

@@ -61,7 +61,7 @@ METHOD_MAKERS: Mapping[tuple[bool, bool], Callable[..., Handler]] = {
 def settled(
     run: Behaviour, method: str, *, timed: bool, why_ended: WhyEnded | None = None, refused: Refused | None = None
 ) -> Behaviour:
-    """Runs to a result or a status, and counts it; `refused` is told of a call that is its caller's mistake."""
+    """Runs to a result or a status, and counts it; `refused` is called for a call that is its caller's mistake."""
     duration = DURATION.labels(method) if timed else None
 
     async def run_settled(request: Any, context: Context) -> Any:
@@ -90,7 +90,7 @@ def settled(
             code = status_code(known)
             if refused is not None and code in _REFUSALS:
                 refused(known)
-            # Their frames would keep what the caller sent until the garbage collector runs, because grpc's context and
+            # Their frames would keep the caller's messages until the garbage collector runs, because grpc's context and
             # its error hold each other.
             del request
             forget_frames(error)
@@ -137,7 +137,7 @@ def _transport_failure(error: Exception) -> Exception | None:
 
 
 def _internal_error(error: Exception, method: str) -> FleetError:
-    """What the client may know of a defect: an id to find it in the log."""
+    """The part of a defect that the client may know: an id to find it in the log."""
     if type(error).__name__ == "_ServerStoppedError":
         # Not a defect: grpc raises it from a stream's read when the server stops, and gives it no public name.
         return Unavailable("the server is stopping", reason="STOPPING")
@@ -147,7 +147,7 @@ def _internal_error(error: Exception, method: str) -> FleetError:
 
 
 def forget_frames(error: BaseException) -> None:
-    """Drops what an error was raised from: it may be large, and the error may be kept."""
+    """Drops the cause of an error: it may be large, and the error may be kept."""
     error.__traceback__ = error.__context__ = error.__cause__ = None
 
 

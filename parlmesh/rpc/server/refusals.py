@@ -45,8 +45,8 @@ class Refusals:
     def forbidding(self, handler: Handler, method: str) -> Handler:
         """A handler that answers every caller that may not call this method.
 
-        It is made once, and a call stands in line before anything else is done for it: a burst of such calls would
-        otherwise keep the loop from everybody else's.
+        It is made once, and a call waits in line before anything else is done for it: a burst of such calls would
+        otherwise delay all other calls on the loop.
         """
         found = self._forbidding.get(method)
         if found is not None:
@@ -80,7 +80,7 @@ class Refusals:
             return error
         except FleetError as error:
             return error
-        # Its role changed while it stood in line.
+        # Its role changed while it waited in line.
         return PermissionDenied(f"{identity} may not call {method}", reason="ROLE_NOT_ALLOWED")
 
     async def _drain(self, handler: Handler, context: Context) -> None:

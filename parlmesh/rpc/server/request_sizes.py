@@ -6,7 +6,7 @@ Larger requests are refused unparsed: a message of many small elements is many t
 from collections.abc import Mapping
 
 SMALL = 64 * 1024
-"""For every method that is not named here."""
+"""The limit of every method that is not named here."""
 SETTINGS = 1 << 20
 NAMES = 4 << 20
 """10,000 ids and what surrounds them."""

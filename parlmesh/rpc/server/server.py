@@ -77,7 +77,7 @@ class FleetServer:
 
     @property
     def serving(self) -> bool:
-        """What health says of the server."""
+        """The server's health status."""
         return self._health.serving
 
     def set_serving(self, serving: bool) -> None:
@@ -85,7 +85,7 @@ class FleetServer:
         self._health.set_serving(serving)
 
     async def drain(self) -> None:
-        """Says NOT_SERVING, refuses new calls, and gives those in flight `drain_seconds` to end."""
+        """Reports NOT_SERVING, refuses new calls, and gives those in flight `drain_seconds` to end."""
         self._health.drain()
         if self._server is not None:
             await self._server.stop(self._listen.drain_seconds)

@@ -1,6 +1,6 @@
-"""How much of a server one identity may use: bytes, and time on the shared event loop.
+"""Limits how much of a server one identity may use: bytes, and time on the shared event loop.
 
-A caller over its share waits before its next message is read; it loses nothing, and others are served meanwhile.
+A caller over its share waits before its next message is read; it loses nothing, and others are served in the meantime.
 Operators are not paced: the fleet works for them.
 """
 
@@ -45,13 +45,13 @@ class Bucket:
         self._since = now
 
     def debt_seconds(self, now: float) -> float:
-        """How long until nothing is overdrawn."""
+        """Seconds until nothing is overdrawn."""
         self.take(0.0, now)
         return max(0.0, -self._level / self._rate)
 
 
 class Account:
-    """What one identity has taken."""
+    """The bytes and time that one identity has used."""
 
     def __init__(
         self, identity: Identity, quotas: QuotaConfig, share: float, monotonic: Callable[[], float], sleep: Sleep
@@ -90,11 +90,11 @@ class Account:
             await self._sleep(debt)
 
     async def reserve(self, reserved: float) -> float:
-        """Called before the next message of a stream: gives back what was reserved for the last one, and returns what
-        is reserved now.
+        """Called before the next message of a stream: releases the reservation for the last one, and returns the new
+        one.
 
         Streams of one identity pass one after the other, each reserving what a message usually takes: otherwise all
-        that wait would go on at the same moment.
+        waiting streams would continue at the same moment.
         """
         self._seconds.take(-reserved, self._monotonic())
         self._usual, self._spent = (1.0 - _NEW) * self._usual + _NEW * self._spent, 0.0
@@ -123,7 +123,7 @@ class Accounts:
         self._accounts: OrderedDict[Identity, Account] = OrderedDict()
 
     def open(self, identity: Identity) -> Account | None:
-        """The account of an identity; None for those that are not paced."""
+        """The account of an identity; None for an identity that is not paced."""
         if identity.owns_fleet or identity is UNKNOWN:
             return None
         share = self._quotas.loop_share
@@ -172,7 +172,7 @@ class Paced:
     async def __anext__(self) -> Any:
         self._reserved = await self._account.reserve(self._reserved)
         if self._iterator is None:
-            # Made only when somebody reads: gRPC's own iterator warns if it is never used.
+            # Made only when it is read: gRPC's own iterator warns if it is never used.
             self._iterator = aiter(self._messages)
         message = await anext(self._iterator)
         return message if self._read is None else self._read(message)
@@ -180,7 +180,7 @@ class Paced:
 
 def paced(messages: AsyncIterable[Any], read: Callable[[Any], Any] | None = None) -> AsyncIterable[Any]:
     """The messages of the current call. If its caller has an account they are paced, and passed through `read`, which
-    charges their bytes to it; otherwise they come as they are."""
+    charges their bytes to it; otherwise they are passed on unchanged."""
     account = _account.get()
     return messages if account is None else Paced(messages, account, read)
 

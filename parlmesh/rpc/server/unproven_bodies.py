@@ -40,13 +40,13 @@ class Bodies:
         await self._take_place()
         size = LARGEST_BODY_BYTES
         try:
-            # Another call of the connection may have been read meanwhile.
+            # Another call of the connection may have been read in the meantime.
             self._refuse_unread(peer)
             try:
                 body = await self._read(read)
                 size = len(body) if isinstance(body, bytes) else 0
             except DeadlineExceeded:
-                # gRPC goes on receiving what was asked for until the call has ended.
+                # gRPC keeps receiving requested bytes until the call has ended.
                 size = LARGEST_BODY_BYTES + 1
                 raise
         finally:
@@ -63,10 +63,10 @@ class Bodies:
         return body
 
     async def discard_first(self, read: Read, peer: str) -> None:
-        """Reads and drops a message that nobody will look at, if a place is free.
+        """Reads and drops an unused message, if a place is free.
 
         A grpc.aio client whose first message meets a closed stream reports INTERNAL and loses our status (grpc issue
-        36066); this spares it that, but never at the price of memory.
+        36066); this prevents that, but never at the cost of memory.
         """
         if self._free == 0 or self._is_unread(peer):
             return

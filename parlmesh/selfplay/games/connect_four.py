@@ -43,7 +43,7 @@ class ConnectFour(LineGames):
         return found
 
     def threatened(self, which: Array) -> Array:
-        """Columns with which the other side would complete a line."""
+        """Columns in which the other side would complete a line."""
         stones = self._stones[which, 1][:, None] | self._landing(which)
         found: Array = self._has_line(stones) & self.legal(which)
         return found

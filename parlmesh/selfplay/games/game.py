@@ -20,12 +20,12 @@ class Verdict(IntEnum):
     LOST = 2
     DRAWN = 3
     LIMIT = 4
-    """The move limit: nobody has won, although the rules would let the game continue."""
+    """The move limit: neither side has won, although the rules would let the game continue."""
 
 
-# By verdict: the verdict of the other side.
+# The other side's verdict, by verdict.
 OTHER_SIDE: Array = np.array([Verdict.GOES_ON, Verdict.LOST, Verdict.WON, Verdict.DRAWN, Verdict.LIMIT], np.int8)
-# By verdict: its reward.
+# The reward, by verdict.
 WORTH: Array = np.array([0.0, 1.0, -1.0, 0.0, 0.0], np.float32)
 
 
@@ -69,7 +69,7 @@ class Games(Protocol):
 
 
 def winning_moves(games: Games, which: Array) -> Array:
-    """Legal moves that win at once, bool [N, choices], from the game's `winning`; none for games without it."""
+    """Legal moves that win immediately, bool [N, choices], from the game's `winning`; none for games without it."""
     own = getattr(games, "winning", None)
     if own is None:
         return np.zeros((len(which), games.choices), np.bool_)

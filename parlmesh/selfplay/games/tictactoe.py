@@ -39,7 +39,7 @@ class TicTacToe(LineGames):
         return found
 
     def threatened(self, which: Array) -> Array:
-        """Squares with which the other side would complete a line."""
+        """Squares on which the other side would complete a line."""
         stones = self._stones[which, 1][:, None] | self._squares
         found: Array = self._has_line(stones) & self.legal(which)
         return found

@@ -125,7 +125,7 @@ class Shogi:
         return verdicts
 
     def material(self, which: Array) -> Array:
-        """By the usual piece values, including pieces in hand."""
+        """The balance by the usual piece values, including pieces in hand."""
         black = _SIGN[self._cells[which]].sum(axis=1)
         hands = self._hands[which].astype(np.float32) @ _HAND_WORTH
         black = black + hands[:, 0] - hands[:, 1]

@@ -16,7 +16,7 @@ from .perceptron import Optimised, Perceptron, initial
 
 
 class Fit(NamedTuple):
-    """What one step towards the targets did, as scalars, and the errors [B]."""
+    """The results of one step towards the targets, as scalars, and the errors [B]."""
 
     loss: Tensor
     value: Tensor

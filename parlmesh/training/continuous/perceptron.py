@@ -17,8 +17,8 @@ from . import products
 class Perceptron:
     """Layers whose weights [in, out] and gradients are views of two flat vectors given by the owner.
 
-    What a layer computes is written where it was written the time before: a fresh block of that size would be memory
-    that the system maps and clears first, which takes longer than the arithmetic of small layers.
+    A layer's output is written to the same memory each time: a fresh block of that size would first be mapped and
+    cleared by the system, which takes longer than the arithmetic of small layers.
     """
 
     def __init__(self, sizes: Sequence[int], activation: str, parameters: Tensor, gradient: Tensor) -> None:
@@ -82,7 +82,7 @@ class Perceptron:
         return flow
 
     def _room(self, what: str, layer: int, rows: int) -> Tensor:
-        """Memory for so many rows of what a layer puts out."""
+        """Memory for this many rows of a layer's output."""
         weight, _ = self.layers[layer]
         held = self._written.get((what, layer))
         if held is None or len(held) < rows:

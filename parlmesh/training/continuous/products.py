@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-# Multiplications from which oneDNN is ahead.
+# Number of multiplications from which oneDNN is faster.
 _LARGE = 1 << 20
 
 

@@ -44,7 +44,7 @@ class SacModel:
         self._target_entropy = -float(self._dimensions) if config.target_entropy is None else config.target_entropy
 
     def noise(self, count: int) -> Array:
-        """Noise [2 B, D] to draw the actions of a step: those where its rows begin, then those where they end."""
+        """Noise [2 B, D] for the actions of a step: at the start of its rows, then at their end."""
         return self._rng.standard_normal((2 * count, self._dimensions), dtype=np.float32)
 
     @torch.no_grad()

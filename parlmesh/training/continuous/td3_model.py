@@ -1,4 +1,4 @@
-"""TD3 in training: gradient steps of the critics, and now and then of the actor. Imported only where used."""
+"""TD3 in training: gradient steps of the critics, and less often of the actor. Imported only where used."""
 
 from collections.abc import Mapping
 

@@ -21,7 +21,7 @@ class TorchMinibatch(NamedTuple):
 
 
 def on_device(minibatch: Minibatch, device: torch.device) -> TorchMinibatch:
-    """The same numbers as tensors; on the CPU, nothing is copied."""
+    """The minibatch as tensors; on the CPU, nothing is copied."""
 
     def moved(column: Array) -> torch.Tensor:
         return torch.from_numpy(column).to(device)

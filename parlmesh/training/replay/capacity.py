@@ -52,7 +52,7 @@ def frames_for(
 
 
 def _check_room(where: str, config: ReplayConfig, steps: int, step_bytes: int) -> None:
-    """Warns when fewer steps fit than were asked for; ConfigError when they are too few to begin."""
+    """Warns if fewer steps fit than were requested; ConfigError if they are too few to start."""
     if steps < config.min_steps:
         raise ConfigError(
             f"{where} has room for {steps} steps of {step_bytes} bytes; "

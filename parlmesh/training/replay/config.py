@@ -15,7 +15,7 @@ class ReplayConfig(Config):
     kind: Literal["uniform", "prioritised"] = "uniform"
     """How steps are drawn: all equally often, or badly predicted ones more often."""
     capacity_steps: int = Field(default=50_000, ge=1, le=1_000_000_000)
-    """Steps kept; when full, the oldest go first."""
+    """Steps kept; when full, the oldest are removed first."""
     capacity_bytes: int = Field(default=_GIBIBYTE, ge=1024)
     """Bytes kept at most, whatever capacity_steps says. A step holds its own and its next observation, but each image
     is kept once, even if stacked observations share it."""
@@ -28,7 +28,7 @@ class ReplayConfig(Config):
     importance_start: float = Field(default=0.4, ge=0.0, le=1.0)
     """How much of the bias of prioritised draws is undone at the start (beta)."""
     importance_final: float = Field(default=1.0, ge=0.0, le=1.0)
-    """The same at the end of the step budget."""
+    """Its value at the end of the step budget."""
     checkpointed: bool = True
     """Save the steps with every checkpoint, so that a resumed run continues exactly; otherwise it first collects
     min_steps again. If the replay is large, choose false or checkpoint rarely."""

@@ -1,6 +1,6 @@
 """Images of a replay, each plane kept once.
 
-A stack of the last images moves on by one at every step, and the next observation of a step is the observation of
+A stack of the last images advances by one at every step, and the next observation of a step is the observation of
 another: kept apart, every image would be stored up to eight times. So an observation is kept as its planes' numbers.
 """
 
@@ -22,9 +22,9 @@ class Block(NamedTuple):
 
 
 class Frames:
-    """Plane i, counted from the first ever added, lies in slot i modulo the capacity; the oldest go first.
+    """Plane i, counted from the first ever added, lies in slot i modulo the capacity; the oldest are removed first.
 
-    A stack moves on by `shift` planes a step.
+    A stack advances by `shift` planes a step.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: str, capacity: int, *, shift: int) -> None:
@@ -46,7 +46,7 @@ class Frames:
         self._before, self._overwritten = (self.added, tuple(self._blocks)), []
 
     def undo(self) -> None:
-        """Takes back what was added since `begin`."""
+        """Removes the planes added since `begin`."""
         while self._overwritten:
             slots, planes = self._overwritten.pop()
             self._held[slots] = planes
@@ -86,7 +86,7 @@ class Frames:
         return found
 
     def tensors(self) -> dict[str, Array]:
-        """Everything, as it is stored."""
+        """All planes, as they are stored."""
         return {
             "replay.planes": self._held[: min(self.added, self.capacity)].copy(),
             "replay.planes_added": np.array([self.added], np.int64),

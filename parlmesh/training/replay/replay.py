@@ -1,4 +1,5 @@
-"""Replay: uniform, and by priority (Schaul et al. 2016, arXiv:1511.05952). When full, the oldest steps go first."""
+"""Replay: uniform, and by priority (Schaul et al. 2016, arXiv:1511.05952). When full, the oldest steps are removed
+first."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
@@ -36,7 +37,7 @@ class Replay(Protocol):
         """Marks the state that `undo` returns to."""
 
     def undo(self) -> None:
-        """Takes back every insert and priority since `begin`."""
+        """Undoes every insert and priority since `begin`."""
 
     def add(self, rows: Mapping[str, Array]) -> None:
         """Adds rows, as if one by one, in order."""
@@ -48,7 +49,7 @@ class Replay(Protocol):
         """`count` rows with replacement; `importance` in [0, 1] is how much of the bias the weights undo."""
 
     def learnt(self, slots: Array, errors: Array) -> None:
-        """Takes the prediction errors of the last sample's steps."""
+        """Notes the prediction errors of the last sample's steps."""
 
     def tensors(self) -> dict[str, Array]:
         """Everything that decides the next sample."""

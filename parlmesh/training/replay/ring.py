@@ -1,4 +1,4 @@
-"""Columns of fixed capacity, allocated once; when they are full, the oldest rows go first."""
+"""Columns of fixed capacity, allocated once; when they are full, the oldest rows are removed first."""
 
 import math
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ Columns = Mapping[str, tuple[str, tuple[int, ...]]]
 
 
 class Overwritten(NamedTuple):
-    """What an `add` changed."""
+    """The change made by one `add`."""
 
     slots: Array
     rows: dict[str, Array]
@@ -31,7 +31,7 @@ class Ring:
 
     def __init__(self, columns: Columns, capacity: int) -> None:
         self.capacity = capacity
-        # Rows ever inserted, including those that are gone.
+        # Rows ever inserted, including removed ones.
         self.inserted = 0
         # How many of these, from the first, are no longer to be drawn.
         self.forgotten = 0
@@ -67,7 +67,7 @@ class Ring:
         return overwritten
 
     def undo(self, overwritten: Overwritten) -> None:
-        """Takes back the last `add`."""
+        """Undoes the last `add`."""
         for name, column in self._columns.items():
             column[overwritten.slots] = overwritten.rows[name]
         self.inserted = overwritten.inserted

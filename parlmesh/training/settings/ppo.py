@@ -19,10 +19,10 @@ class PpoConfig(Config):
     minibatch_steps: int = Field(default=256, ge=1)
     """Steps per gradient step."""
     targets: Literal["auto", "gae", "weighted", "vtrace", "group"] = "auto"
-    """What advantages and values are learnt from. gae trusts the batch; weighted also weights each step by how much
-    likelier it has become since; vtrace also looks less far ahead where the policy would now act differently;
-    group compares whole episodes that began with the same observation, and needs no values;
-    auto = by the oldest experience allowed (max_policy_lag): gae at 0, weighted at 1, vtrace above."""
+    """The targets of advantages and values. gae trusts the batch; weighted also weights each step by how much likelier
+    it has become since; vtrace also looks less far ahead where the policy would now act differently; group compares
+    whole episodes that began with the same observation, and needs no values; auto = by the oldest experience allowed
+    (max_policy_lag): gae at 0, weighted at 1, vtrace above."""
     discount: float = Field(default=0.98, ge=0.0, le=1.0)
     """Worth of a reward one step later (gamma)."""
     final_discount: float | None = Field(default=None, ge=0.0, le=1.0)
@@ -33,7 +33,7 @@ class PpoConfig(Config):
     clip: float = Field(default=0.2, gt=0.0, le=1.0)
     """Largest change of an action's probability ratio that is still rewarded."""
     objective: Literal["clipped", "log_ratio"] = "clipped"
-    """What happens to steps whose ratio has left 1 ± clip: clipped leaves out those that would move further away,
+    """The treatment of steps whose ratio has left 1 ± clip: clipped leaves out those that would move further away,
     log_ratio leaves out all of them, whatever their advantage."""
     log_ratio_penalty: float = Field(default=0.0, ge=0.0)
     """With log_ratio, the cost of the square of a step's log-ratio."""

@@ -13,7 +13,7 @@ class QLearningConfig(Config):
     step_size: float = Field(default=0.5, gt=0.0, le=1.0)
     """Fraction by which a value moves to its target at the start (alpha)."""
     final_step_size: float = Field(default=0.02, gt=0.0, le=1.0)
-    """The same at the end of the step budget; falls exponentially."""
+    """Its value at the end of the step budget; falls exponentially."""
     discount: float = Field(default=0.99, ge=0.0, le=1.0)
     """Worth of a reward one step later (gamma)."""
     initial_value: float = 0.0

@@ -58,7 +58,7 @@ class TrainingConfig(Config):
     goal_return: float | None = 475.0
     """Mean return of an evaluation at which the run ends; null = go on to the budget."""
     goal_evaluations: int = Field(default=3, ge=1, le=100)
-    """Evaluations in a row that must reach the goal: one alone may be luck."""
+    """Evaluations in a row that must reach the goal: a single one may be luck."""
     num_envs: int = Field(default=64, ge=1, le=65_536)
     """Environments stepped together by one slot; 4 for sac and td3."""
     trajectory_steps: int = Field(default=32, ge=1, le=65_536)
@@ -84,8 +84,8 @@ class TrainingConfig(Config):
     normalise_observations: bool = False
     """Give observations mean 0 and deviation 1, by statistics that travel with the policy."""
     backend: Literal["auto", "numpy", "torch"] = "auto"
-    """What computes gradients: numpy for perceptrons, torch's autograd for everything; auto = numpy if possible. sac
-    and td3 always use torch."""
+    """The library that computes gradients: numpy for perceptrons, torch's autograd for everything; auto = numpy if
+    possible. sac and td3 always use torch."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where torch computes gradients; auto = CUDA if available. cuda uses torch for perceptrons too."""
     processes: int = Field(default=0, ge=0, le=1_024)

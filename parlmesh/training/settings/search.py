@@ -18,7 +18,7 @@ class SearchConfig(Config):
     """Positions that each side looks at before it moves in rollouts. The policy then learns the improved policy, and
     values learn the outcome, instead of PPO's loss. 0 = no search."""
     evaluation_simulations: int = Field(default=0, ge=0, le=10_000)
-    """The same in evaluations and matches; 0 = the network's own choice is measured."""
+    """Such positions in evaluations and matches; 0 = the network's own choice is measured."""
     considered: int = Field(default=16, ge=1, le=1_024)
     """Most moves that a search tries for the side to move."""
     value_scale: float = Field(default=0.1, gt=0.0, le=10.0)

@@ -26,7 +26,7 @@ _PAGE = 250
 _DEADLINE = (3.0, 10.0)
 """Seconds to connect and to read."""
 _LISTINGS = 3
-"""Attempts at a list or watch that expires meanwhile."""
+"""Attempts at a list or watch that expires in the meantime."""
 _UNREADABLE = (KeyError, TypeError, ValueError, AttributeError)
 """Exceptions of the official client when a file or an answer has an unexpected form."""
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -51,7 +51,7 @@ def connect(kubeconfig: Path | None = None, context: str | None = None, server: 
         except (config.ConfigException, yaml.YAMLError, OSError, *_UNREADABLE) as error:
             which = f"kubeconfig {kubeconfig} cannot be used" if kubeconfig else "there is no usable kubeconfig"
             raise InvalidInput(f"{which}: {_one_line(error)}", reason="KUBECONFIG") from error
-    # Report a missing answer at once; the caller decides whether to try again.
+    # Report a missing answer immediately; the caller decides whether to try again.
     settings.retries = False
     return Gateway(client.ApiClient(settings))
 
@@ -220,6 +220,6 @@ def _error(what: str, error: Any) -> FleetError:
         409: FailedPrecondition,
         422: InvalidInput,
     }
-    hints = {409: "; somebody else has changed it, and nothing was written", 403: "; the RBAC rules do not allow it"}
+    hints = {409: "; it was changed by another party, and nothing was written", 403: "; the RBAC rules do not allow it"}
     kind = kinds.get(error.status, Unavailable)
     return kind(said + hints.get(error.status, ""), reason=f"API_{error.status}")

@@ -29,7 +29,7 @@ class Prediction:
 
     now_ms: float
     then_ms: float
-    """With the pods where they are wanted and all started."""
+    """Waits until the pods are where they are wanted and all started."""
 
 
 class LiveCluster:

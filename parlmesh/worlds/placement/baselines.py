@@ -47,7 +47,7 @@ class Static(Baseline):
     """Pods sized for the mean load, spread evenly and left there; a repaired node gets its pods back."""
 
     def wanted(self) -> Array:
-        """The same on every node that is up."""
+        """Such pods on every node that is up."""
         placed = self.simulation.spread(self.simulation.first_replicas())
         return np.where(self.simulation.alive[:, :, None], placed, 0)
 
@@ -65,7 +65,7 @@ class Scaled(Baseline):
         world = self.simulation
         replicas = world.pods.sum(axis=1)
         busy = world.load / world.cluster.service_rate
-        # Without a pod there is no measurement; the autoscaler starts one.
+        # Without a pod nothing is measured; the autoscaler starts one.
         utilisation = np.where(replicas > 0, busy / np.maximum(replicas, 1), self.target)
         asked = self._scaler.wanted(replicas, utilisation)
         placed, free = world.pods.copy(), world.free.copy()
@@ -80,7 +80,7 @@ class Scaled(Baseline):
 
     @abstractmethod
     def release(self, episode: int, deployment: int, placed: Array, free: Array) -> int:
-        """The node that gives up a pod."""
+        """The node from which a pod is removed."""
 
     def _move(self, placed: Array, free: Array, busy: Array) -> None:
         """Moves pods that are better elsewhere; Kubernetes moves none."""
@@ -151,7 +151,7 @@ class GreedyLoad(Scaled):
 
 
 class Kubernetes(Scaled):
-    """Kubernetes' default scheduler and autoscaler, but a lost pod is replaced at once, not after five minutes."""
+    """Kubernetes' default scheduler and autoscaler, but a lost pod is replaced immediately, not after five minutes."""
 
     def choose(self, episode: int, deployment: int, placed: Array, free: Array, feasible: Array) -> int:
         """Fit + Balanced + 2 · Spread."""

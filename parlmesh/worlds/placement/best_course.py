@@ -99,11 +99,12 @@ class CourseSearch:
         return milliseconds
 
     def _left(self, alive: Array) -> Array:
-        """What remains of every placement [S] when only these nodes are up."""
+        """The rest of every placement [S] when only these nodes are up."""
         return self._index(np.where(alive[:, None], self.pods, 0))
 
     def _done(self, site: Array, alive: Array) -> tuple[Array, Array, Array]:
-        """For every operation: the wanted placement [S, A], refusals [S, A], and pods serving meanwhile [S, A, D]."""
+        """For every operation: the wanted placement [S, A], refusals [S, A], and pods serving in the meantime [S, A,
+        D]."""
         key = site.tobytes() + alive.tobytes()
         if key not in self._known:
             count, world = len(self.pods), self._world

@@ -13,7 +13,7 @@ from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
 RESOURCES = ("cpu", "ram", "tx", "rx", "disk")
-"""In cores, MB, Mbit/s sent, Mbit/s received and MB/s."""
+"""Resources in cores, MB, Mbit/s sent, Mbit/s received and MB/s."""
 
 Amount = Annotated[float, Field(gt=0.0, le=1e9)]
 Milliseconds = Annotated[float, Field(ge=0.0, le=60_000.0)]

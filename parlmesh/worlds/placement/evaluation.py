@@ -87,7 +87,7 @@ def evaluate_policy(
 
 
 def evaluate_course(settings: Mapping[str, Any], episodes: int, seed: int) -> tuple[float, Evaluation]:
-    """The best operations of v3 with perfect foresight: an upper bound, and what they reach when played."""
+    """The best operations of v3 with perfect foresight: an upper bound, and their reward when played."""
     envs = _make(3, settings, episodes)
     envs.reset(seed=seed)
     world = envs.simulation

@@ -1,7 +1,7 @@
 """Simulates a cluster under load, many episodes side by side. The caller decides where pods should be.
 
-A placed pod starts during the step and serves from the next one on; a removed pod stops at once. A failed node loses
-its pods. Requests that find no free pod wait, and the backlog carries over to the next step.
+A placed pod starts during the step and serves from the next one on; a removed pod stops immediately. A failed node
+loses its pods. Requests that find no free pod wait, and the backlog carries over to the next step.
 """
 
 from collections.abc import Sequence
@@ -179,7 +179,7 @@ class Simulation:
         arrivals = np.minimum(load, SATURATED * capacity)
         respond = shared_response if settings.queue == "shared" else per_pod_response
         waiting = backlog + (load - capacity) * settings.step_seconds
-        # Requests that would wait past the timeout have given up by the end of the step.
+        # Requests that would wait past the timeout are dropped by the end of the step.
         kept = np.clip(waiting, 0.0, capacity * settings.timeout_ms / 1000.0)
         seconds = respond(arrivals, rate, some) + 0.5 * (backlog + kept) / capacity
         network = (serving * distance).sum(axis=1) / some

@@ -59,8 +59,8 @@ class Plan:
 
 
 class Replanner:
-    """Plans one episode without foresight: it knows the model and the load profile, and assumes that users and nodes
-    stay as they are now. It is not a bound: preparing for moves may be better."""
+    """Plans one episode without foresight: it knows the model and the load profile, and assumes that users and nodes do
+    not change. It is not a bound: preparing for moves may be better."""
 
     def __init__(self, search: InsuredSearch, kinds: Sequence[str], factors: Array) -> None:
         self._search, self._kinds, self._factors = search, kinds, factors

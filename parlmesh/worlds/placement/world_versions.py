@@ -66,7 +66,7 @@ class ScalingView:
 class MovingView:
     """v2: moves the farthest pod of the slowest deployment to a node; observes values between 0 and 1 per node.
 
-    The number of replicas stays; pods lost with a node are placed again first.
+    The number of replicas is unchanged; pods lost with a node are placed again first.
     """
 
     def __init__(self, simulation: Simulation) -> None:

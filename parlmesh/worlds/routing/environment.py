@@ -40,7 +40,7 @@ class MeshRoutingVectorEnv(WorldVectorEnv):
         self.packets.send(which, [self.rngs[packet] for packet in which])
 
     def observe(self) -> dict[str, Array]:
-        """What the packet's node knows: its own links, and what its neighbours report about theirs."""
+        """The knowledge of the packet's node: its own links, and its neighbours' reports about theirs."""
         packets = self.packets
         self.choices = choices = packets.choices()
         distance = packets.distance[:, None]

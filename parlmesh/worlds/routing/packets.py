@@ -1,4 +1,4 @@
-"""Simulates packets on their way, many side by side. The caller chooses each packet's next neighbour.
+"""Simulates packets in flight, many side by side. The caller chooses each packet's next neighbour.
 
 A packet adds no load; it meets the load of its mesh's course. Every hop is one step of that course.
 """

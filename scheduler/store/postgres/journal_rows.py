@@ -1,7 +1,7 @@
 """The rows of the shared journal. Every write is one statement, which takes effect only under the leader's epoch.
 
-FOR KEY SHARE lets the lease be renewed meanwhile, and conflicts only with a change of the epoch, which is a key: a
-takeover waits for the statement that is under way, and every later one of the old leader finds another epoch.
+FOR KEY SHARE lets the lease be renewed in the meantime, and conflicts only with a change of the epoch, which is a key:
+a takeover waits for the statement that is under way, and every later one of the old leader finds another epoch.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _MOST_ROWS = 1000
 _MOST_BYTES = 8 << 20
 _ROWS_PER_DELETION = 2000
 
-# If the row before is gone, the database went back behind what it had acknowledged.
+# If the previous row is missing, the database has lost rows that it had acknowledged.
 _APPEND = """INSERT INTO parlmesh.journal (id, epoch, batch) SELECT $3::bigint, $1::bigint, $4::bytea
     FROM parlmesh.leader WHERE leader.epoch = $1::bigint AND leader.holder = $2::text
     AND ($3 <= leader.covered + 1 OR EXISTS (SELECT FROM parlmesh.journal WHERE id = $3 - 1))
@@ -47,14 +47,15 @@ _JOURNAL = """SELECT id, batch FROM parlmesh.journal JOIN (
 
 
 class Claim(NamedTuple):
-    """What a leader writes under. The holder is unique to a term: epochs may repeat in a database that went back."""
+    """A leader's right to write. The holder is unique to a term, because a database set back repeats epochs."""
 
     epoch: int
     holder: str
 
 
 class Rows:
-    """The journal over one connection, read by anyone and written under a claim. OSError when the database is away."""
+    """The journal over one connection, read by anyone and written under a claim. OSError when the database cannot be
+    reached."""
 
     def __init__(self, lane: Lane, where: str) -> None:
         self._lane = lane
@@ -66,7 +67,7 @@ class Rows:
         return Place(row[0], row[1], row[2])
 
     def append(self, number: int, sealed: bytes) -> None:
-        """Deposed when another leads; DamagedJournal when rows that were acknowledged are gone."""
+        """Deposed when another leads; DamagedJournal when acknowledged rows are missing."""
         if not self._write(_APPEND, number, sealed):
             self._explain(number)
 

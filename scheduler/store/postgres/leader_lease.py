@@ -1,4 +1,4 @@
-"""Who leads: a lease in one row, counted by the database's clock, renewed in a thread of its own.
+"""Who leads: a lease in one row, counted by the database's clock, renewed in its own thread.
 
 The lease says when others may take over; the epoch, not the lease, keeps an old leader from writing.
 """
@@ -19,7 +19,7 @@ from .journal_rows import Claim
 log = get_logger("parlmesh.scheduler")
 
 RENEWALS_PER_LEASE = 4
-# The share of a lease for which it is trusted: clocks of two machines do not run at quite the same speed.
+# The share of a lease for which it is trusted: two machines' clocks do not run at exactly the same rate.
 TRUSTED_SHARE = 0.95
 
 _TAKE = """UPDATE parlmesh.leader SET epoch = epoch + 1, holder = $1, address = $2,
@@ -38,7 +38,7 @@ _LOOK = f"""SELECT address, until < clock_timestamp() AS lapsed, identity, cover
 
 
 class Taken(NamedTuple):
-    """What a new leader is given."""
+    """The data of a new leader."""
 
     claim: Claim
     starts: int
@@ -58,7 +58,7 @@ class Seen(NamedTuple):
 
 
 def boot_clock() -> float:
-    """Goes on while the machine sleeps, as the database's clock does."""
+    """A clock that runs while the machine sleeps, as the database's does."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime(clock)
 
@@ -107,11 +107,11 @@ class Leadership:
         self._keeper.start()
 
     def trusted(self) -> bool:
-        """Whether nobody can have taken over yet; counted from the start of the last renewal."""
+        """Whether no other scheduler can have taken over yet; counted from the start of the last renewal."""
         return self._clock() < self._trusted_until
 
     def release(self) -> None:
-        """Stops renewing, and lets others take over at once."""
+        """Stops renewing, and lets others take over immediately."""
         self._ending.set()
         if self._keeper is not None:
             self._keeper.join(self._lease_seconds + 1.0)
@@ -143,7 +143,7 @@ class Leadership:
 
     def _renew(self, claim: Claim) -> bool:
         start = self._clock()
-        # Shorter than the lease: a connection that hangs is given up while there is time for another.
+        # Shorter than the lease: a connection that hangs is dropped while there is time for another.
         seconds = self._lease_seconds / 2
         status = self._lane.run(lambda connection: connection.execute(_RENEW, *claim, self._lease_seconds), seconds)
         if status != "UPDATE 1":

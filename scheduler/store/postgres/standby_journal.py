@@ -19,7 +19,7 @@ class Follower:
         self._new_core = new_core
         self._clock = clock
         self.compactor = Compactor()
-        # Set once all rows that were there have been read.
+        # Set once all existing rows have been read.
         self.understudy: Understudy | None = None
         self.place = Place(0, 0, 0)
         self.last_id = 0
@@ -30,7 +30,7 @@ class Follower:
         self._begun = False
 
     def follow(self, covered: int) -> None:
-        """Reads all that is there now. `covered` is how far the leader's snapshot goes."""
+        """Reads all existing rows. `covered` is the last row in the leader's snapshot."""
         if not self._begun or (covered > self.last_id and not self._rows.has(self.last_id + 1)):
             self._begin()
         elif self.last_id > covered and not self._rows.has(self.last_id):
@@ -49,7 +49,7 @@ class Follower:
             for batch in self._rows.snapshot(self.place):
                 self.compactor.read(batch)
         except DamagedJournal:
-            # The leader may have compacted meanwhile; the place has changed then.
+            # The leader may have compacted in the meantime, which changes the position.
             if self._rows.place() == self.place:
                 raise
             return
@@ -73,5 +73,5 @@ class Follower:
 
     @property
     def caught_up(self) -> bool:
-        """Whether it has read all there was at the last look."""
+        """Whether it had read all rows at the last check."""
         return self._begun

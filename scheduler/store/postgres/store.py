@@ -75,7 +75,7 @@ class PostgresStore:
         return Opened(taken.starts * LEASES_PER_START, self._read_all())
 
     def stand_by(self, wall_time: float) -> Opened | None:
-        """Reads on, and takes over when nobody leads; called again and again until then."""
+        """Reads new rows, and takes over when no scheduler leads; called repeatedly until then."""
         self._check_schema()
         follower = self._follower
         if follower is None:
@@ -108,7 +108,7 @@ class PostgresStore:
             try:
                 self._rows.append(number, sealed)
             except DamagedJournal:
-                # With a new identity, clients send again what the remaining journal lacks.
+                # With a new identity, clients resend tasks that the remaining journal lacks.
                 self._rows.renew_identity(new_identity())
                 raise
         self._doubtful = False
@@ -157,7 +157,7 @@ class PostgresStore:
     def _lead(self, taken: Taken) -> None:
         self._rows.claim, self.identity = taken.claim, taken.identity
         self.leader, self._doubtful = self._leadership.address, False
-        # Bytes count only as far as this process appended them.
+        # Only bytes that this process appended count.
         self._schedule.new_records = 0
         log.info("leading", epoch=taken.claim.epoch, store=self._where)
 
@@ -172,7 +172,7 @@ class PostgresStore:
 
     def _opened_warm(self, taken: Taken, follower: Follower) -> Opened:
         self._lead(taken)
-        # What the old leader wrote between the last look and the change of the epoch.
+        # Rows that the old leader wrote between the last check and the change of the epoch.
         follower.follow(self._rows.place().covered)
         if not follower.caught_up:
             raise Deposed("the journal was compacted while it was taken over")

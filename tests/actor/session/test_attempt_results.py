@@ -195,7 +195,9 @@ class NoException(BaseException):
 @pytest.mark.parametrize("raised", [GeneratorExit(), asyncio.CancelledError(), NoException("x")])
 def test_what_no_program_catches_fails_its_attempt(raised: BaseException) -> None:
     for run in (call, call_in_thread):
-        with pytest.raises(HandlerError, match=f"raised what no program catches: {type(raised).__name__}"):
+        with pytest.raises(
+            HandlerError, match=f"raised an exception that no program should catch: {type(raised).__name__}"
+        ):
             run(Answers(raised), Assignment(), _CONTEXT)
 
 

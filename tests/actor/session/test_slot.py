@@ -235,7 +235,7 @@ class Raises:
 
 @pytest.mark.parametrize("runs_in", [RunsIn.LOOP, RunsIn.THREAD])
 async def test_whatever_a_handler_raises_ends_its_attempt_only(slot: Slot, runs_in: RunsIn) -> None:
-    with pytest.raises(HandlerError, match="raised what no program catches: GeneratorExit"):
+    with pytest.raises(HandlerError, match="raised an exception that no program should catch: GeneratorExit"):
         await slot.run(Raises(runs_in, GeneratorExit()), _assignment(), None)
 
 

@@ -47,7 +47,7 @@ def test_an_answer_stays_below_the_message_limit():
 
 @pytest.mark.parametrize("token", ["²", "x", "5" * 5_000, "W10=", "bnVsbA==", "WyJhIiwgMSwgIngiXQ=="])
 def test_a_token_that_was_not_given_out_is_refused(token):
-    with pytest.raises(InvalidInput, match="is not one that was given out"):
+    with pytest.raises(InvalidInput, match="is not from an earlier answer"):
         page([], lambda key: key, training, size=0, token=token)
 
 

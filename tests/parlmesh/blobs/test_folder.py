@@ -66,7 +66,7 @@ def test_the_file_of_a_removed_blob_is_written_again(stock: Stock, writer: BlobF
         assert np.array_equal(reader.read(name, SIZE), content(number))
         files.add(inode(writer, name))
         given_up(stock, writer, name)
-        with pytest.raises(NotFound, match="not kept any more"):
+        with pytest.raises(NotFound, match="no longer kept"):
             reader.read(name, SIZE)
     assert len(files) == 1
 

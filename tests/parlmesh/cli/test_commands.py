@@ -363,7 +363,7 @@ def test_waiting_for_tasks_survives_a_killed_scheduler_that_comes_back(tmp_path:
 async def test_status_of_a_standby_scheduler_says_so() -> None:
     class StandsBy(FakeTasks):
         async def GetStatistics(self, request: Any, context: Any) -> Any:
-            raise Unavailable("this scheduler stands by and nobody leads yet", reason="NOT_LEADER", leader="")
+            raise Unavailable("this scheduler stands by and none leads yet", reason="NOT_LEADER", leader="")
 
     async with serve([StandsBy().service]) as address:
         addresses = ("--scheduler", address, "--learner", f"127.0.0.1:{free_port()}")

@@ -42,7 +42,7 @@ def test_keys_of_callers_are_refused_on_a_scheduler(
     with pytest.raises(SystemExit) as end:
         parse_arguments("scheduler", SchedulerConfig, [])
     assert end.value.code == 2
-    assert f"security.{key} is for callers, and a scheduler calls nobody" in capsys.readouterr().err
+    assert f"security.{key} is for callers, and a scheduler makes no calls" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("key", ["tokens=/t", "insecure=true"])

@@ -113,7 +113,7 @@ async def test_a_deployment_gets_one_pod_more_within_its_limits_and_as_many_as_b
         with pytest.raises(FailedPrecondition, match="web has 3 pods; 1 to 3 are allowed"):
             await action.before("edge-a", wanted)
         assert await action.undo("edge-a", wanted, before) == "web has 2 pods again, after 3"
-        with pytest.raises(FailedPrecondition, match="somebody else has scaled it"):
+        with pytest.raises(FailedPrecondition, match="another party has scaled it"):
             await action.undo("edge-a", wanted, {"replicas": 5, "wanted": 6})
         with pytest.raises(InvalidInput, match="needs the parameter deployment"):
             await action.before("edge-a", {})

@@ -124,7 +124,7 @@ def test_no_security_where_others_can_reach_it_must_be_asked_for_and_is_warned_o
 ) -> None:
     caplog.set_level(logging.INFO)
     if reachable:
-        with pytest.raises(ConfigError, match="there is no security") as error:
+        with pytest.raises(ConfigError, match="security is not set") as error:
             build_guard(SecurityConfig(), host)
         assert error.value.reason == "SECURITY"
     build_guard(SecurityConfig(insecure=True), host)

@@ -1,4 +1,4 @@
-"""What the figures were measured on, and how quiet it was."""
+"""The machine on which the figures were measured, and how quiet it was."""
 
 import importlib.metadata
 import os
@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 QUIET_CORES = 0.3
-"""A machine on which others use no more than this is quiet."""
+"""A machine on which other processes use no more than this is quiet."""
 _GLANCE_SECONDS = 0.3
 _CORES = os.cpu_count() or 1
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -35,7 +35,7 @@ def facts(packages: Iterable[str]) -> dict[str, str | int | float]:
 
 
 def busy_cores(stat: Callable[[], str] | None = None, pause: Callable[[float], None] = time.sleep) -> float:
-    """Cores in use during a glance, which a run that starts next has to do without."""
+    """Cores in use during a short sample, which are not available to the next run."""
     watch = OthersWatch(stat, own=lambda: 0.0)
     pause(_GLANCE_SECONDS)
     return watch.cores()
@@ -44,7 +44,7 @@ def busy_cores(stat: Callable[[], str] | None = None, pause: Callable[[float], N
 class OthersWatch:
     """How many cores other processes use while a child of this process runs and is waited for.
 
-    A child's descendants that nobody waited for count as others: the figure may be too high, never too low.
+    A child's descendants that were not waited for count as others: the figure may be too high, never too low.
     """
 
     def __init__(self, stat: Callable[[], str] | None = None, own: Callable[[], float] | None = None) -> None:
@@ -54,7 +54,7 @@ class OthersWatch:
         self._seconds = self._own()
 
     def cores(self) -> float:
-        """Mean since the start; what the child and its children used is left out once they are waited for."""
+        """Mean since the start; the time of the child and its children is excluded once they are waited for."""
         busy, total = (now - then for now, then in zip(_busy_and_total(self._stat()), self._ticks, strict=True))
         if total <= 0:
             return 0.0

@@ -8,7 +8,7 @@ from .report import shown
 
 
 def markdown(found: Result) -> str:
-    """Figures with their spread, then what has none."""
+    """Figures with their spread, then those without one."""
     spread, runs = found.get("spread", {}), found.get("runs", {})
     lines = ["| figure | median | min..max | n |", "|---|---|---|---|"]
     for key, value in found.items():

@@ -1,4 +1,4 @@
-"""Runs measurements, each in its own process, in turns: ours and the peers' see the same machine."""
+"""Runs measurements, each in its own process, in turns, so that ours and the peers' see the same machine."""
 
 import json
 import os
@@ -36,7 +36,7 @@ class Measurement:
     runs: int
     limit_seconds: float
     peer: str = ""
-    """Whose venv it needs; empty = ours."""
+    """The peer whose venv it needs; empty = ours."""
     seeded: bool = False
     """Run k gets `--seed k`."""
 
@@ -58,7 +58,7 @@ class Findings:
 
     @property
     def noisy(self) -> dict[str, float]:
-        """The names whose figures were taken while others were at work."""
+        """The names whose figures were taken while other processes were busy."""
         return {name: round(cores, 2) for name, cores in self.others.items() if cores > QUIET_CORES}
 
 
@@ -74,7 +74,8 @@ def run_in_turns(
 ) -> None:
     """Every first run, then every second run, and so on. What fails once is not tried again.
 
-    A run that others disturb is repeated as long as `quiet_seconds` last. `clear` ends what a run left behind.
+    A run that others disturb is repeated as long as `quiet_seconds` last. `clear` ends the processes that a run left
+    behind.
     """
     for turn, measurement in in_turns(measurements):
         name = measurement.name
@@ -110,7 +111,7 @@ def _calmest(
     settle: Callable[[float], float],
     clear: Callable[[], None],
 ) -> _Attempt:
-    """One run that others did not disturb, or the least disturbed one within `quiet_seconds`."""
+    """One undisturbed run, or the least disturbed one within `quiet_seconds`."""
     began, attempts = time.monotonic(), list[_Attempt]()
     while True:
         before = settle(max(0.0, quiet_seconds - (time.monotonic() - began)))
@@ -134,7 +135,7 @@ def in_turns(measurements: Sequence[Measurement]) -> Iterator[tuple[int, Measure
 
 
 def run_once(measurement: Measurement, python: Path, turn: int) -> Result:
-    """One process in its own group, ended with all it started. Ours uses the engine that the binaries choose."""
+    """One process in its own group, ended with all its children. Ours uses the engine that the binaries choose."""
     environment = dict(os.environ)
     if not measurement.peer:
         choose_engine(environment)
@@ -186,7 +187,7 @@ def _headline(result: Result) -> str:
 
 
 def end_group(process: subprocess.Popen[str]) -> None:
-    """Asks it to end first, since a fleet that is told to leaves nothing behind; then kills what is left."""
+    """Asks it to end first, because a fleet that is asked leaves nothing behind; then kills the remaining processes."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, sign)

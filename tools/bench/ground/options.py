@@ -12,7 +12,7 @@ from .places import ROOT
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to measure, and how patiently."""
+    """The measurements to make, and how long to wait for a quiet machine."""
 
     quick: bool
     peers: tuple[str, ...]
@@ -45,7 +45,7 @@ def parse_options(
         type=float,
         default=0.0,
         metavar="SECONDS",
-        help="most time per run to wait for other processes and to repeat what they disturbed (default: 0)",
+        help="most time per run to wait for other processes and to repeat disturbed runs (default: 0)",
     )
     add_arguments(parser)
     given = list(sys.argv[1:] if argv is None else argv)

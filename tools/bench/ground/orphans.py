@@ -1,6 +1,7 @@
-"""What a measured process leaves behind: adopted, ended and waited for, so that the next run finds a quiet machine.
+"""Adopts, ends and waits for the processes that a measured process leaves behind, so that the next run finds a quiet
+machine.
 
-Waiting for them also charges their processor time to their maker instead of to others.
+Waiting also charges their processor time to their parent instead of to others.
 """
 
 import contextlib
@@ -23,7 +24,7 @@ def adopt_orphans() -> None:
 
 
 def end_orphans(grace_seconds: float = _GRACE_SECONDS) -> None:
-    """Only for a process that needs none of its children any more: waits for all of them, and kills what stays."""
+    """Only for a process that no longer needs its children: waits for all of them, and kills those that remain."""
     deadline = time.monotonic() + grace_seconds
     while True:
         try:

@@ -1,4 +1,4 @@
-"""A world of pictures that costs next to nothing to step, so that what is measured is a library's work on images."""
+"""A world of pictures that costs next to nothing to step, so that a library's work on images is measured."""
 
 # mypy: ignore-errors
 # Also imported in a peer's venv.

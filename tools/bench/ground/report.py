@@ -1,4 +1,4 @@
-"""What a benchmark prints: a table for people, then one line of JSON for programs, and nothing after it."""
+"""The output of a benchmark: a readable table, then one line of JSON for programs, and nothing after it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def json_line(rows: Sequence[Row], derived: Mapping[str, float | None], context: Mapping[str, Any]) -> str:
-    """Every key is there; a figure that was not measured is null."""
+    """Every key exists; a figure that was not measured is null."""
     measured = [(row.key, row.samples) for row in rows if row.samples is not None]
     content: dict[str, Any] = {row.key: None if row.samples is None else rounded(row.samples.median) for row in rows}
     content |= {key: None if value is None else rounded(value) for key, value in derived.items()}

@@ -26,7 +26,7 @@ class Samples:
 
 
 def ratio(over: Samples | None, under: Samples | None) -> float | None:
-    """Of the medians; None when one of them is missing."""
+    """The ratio of the medians; None if one of them is missing."""
     return None if over is None or under is None else over.median / under.median
 
 

@@ -56,7 +56,7 @@ def print_report(
         _say(note)
     _say(", ".join(f"{name} {value}" for name, value in machine.items()))
     if findings.noisy:
-        _say(f"PROVISIONAL: others were at work before or during some runs (cores in use): {findings.noisy}")
+        _say(f"PROVISIONAL: other processes were busy before or during some runs (cores in use): {findings.noisy}")
     _say(f"repeat with: {options.command}")
     context: dict[str, Any] = {
         "reasons": findings.reasons,

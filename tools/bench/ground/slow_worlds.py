@@ -21,7 +21,7 @@ class Computing(CartPoleEnv):
 
 
 class Waiting(CartPoleEnv):
-    """Two milliseconds, or as many seconds as given, in which the processor is free for others."""
+    """Two milliseconds, or the given number of seconds, in which the processor is free for others."""
 
     def __init__(self, seconds=STEP_SECONDS, **arguments):
         super().__init__(**arguments)

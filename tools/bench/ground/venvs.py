@@ -27,7 +27,7 @@ def peer_python(name: str, *, venvs: Path = VENVS) -> Path:
     if not python.exists():
         _run(name, sys.executable, "-m", "venv", str(folder))
     install = (str(python), "-m", "pip", "install", "--quiet")
-    # First and alone, so that pip takes the CPU build where there is a choice.
+    # First and alone, so that pip takes the CPU build if it can choose.
     for torch in torch_requirement(requirements.read_text(encoding="ascii")):
         _run(name, *install, torch)
     _run(name, *install, "--requirement", str(requirements))

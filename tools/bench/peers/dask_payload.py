@@ -1,4 +1,4 @@
-"""The same arrays over Dask distributed with two worker processes; one `scatter` for many tasks."""
+"""Sends the same arrays over Dask distributed with two worker processes; one `scatter` for many tasks."""
 
 # mypy: ignore-errors
 # Runs in the peer's venv, whose packages are unknown to ours.

@@ -31,7 +31,7 @@ def main() -> None:
         silence_logs=logging.ERROR,
     )
     with cluster, distributed.Client(cluster) as client:
-        # Equal calls are computed once, so every call must have an argument of its own.
+        # Equal calls are computed once, so every call must have a different argument.
         client.gather(client.map(noop, range(-WARM_UP_TASKS, 0)))
         started = time.perf_counter()
         answers = client.gather(client.map(noop, range(arguments.tasks)))

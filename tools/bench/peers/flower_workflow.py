@@ -163,7 +163,7 @@ def main():
     began = strategy.began
     assert len(began) == arguments.rounds, began
     seconds = [after - before for before, after in zip(began, [*began[1:], strategy.ended], strict=True)][1:]
-    # Without the first round, in which nodes import what they need.
+    # Without the first round, in which nodes import their modules.
     used = 1e3 * (strategy.used[-1] - strategy.used[2]) / len(seconds)
     found = {"round_seconds": statistics.median(seconds), "rounds": seconds, "cpu_milliseconds_per_round": used}
     print(json.dumps({**found, "version": flwr.__version__}))

@@ -1,4 +1,4 @@
-"""The same arrays over Ray on two cores: echoes, new arrays, one `ray.put` for many tasks, and a very large one."""
+"""Sends the same arrays over Ray on two cores: echoes, new arrays, one `ray.put` for many tasks, a very large one."""
 
 # mypy: ignore-errors
 # Runs in the peer's venv, whose packages are unknown to ours.

@@ -60,7 +60,7 @@ def has_line(stones):
 
 
 def winning(seen, mask):
-    """Columns in which the side that sees the board completes a line."""
+    """Columns in which the side to move completes a line."""
     found = []
     for column in np.flatnonzero(mask):
         stones = seen[:, :, 0].astype(bool)

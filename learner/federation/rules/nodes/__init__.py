@@ -1,1 +1,1 @@
-"""The nodes of a federation: which may be asked, which are, and what each answered. Pure."""
+"""The nodes of a federation: which may be asked, which are asked, and their answers. Pure."""

@@ -14,8 +14,8 @@ from .voters import voter_of
 class Eligibility:
     """Eligibility in one federation. Bad answers and spending count against a node, a spoilt round against its voter.
 
-    Each update is judged alone, though nodes of one host send theirs together: one broken set of data must not cost its
-    neighbours their place, and their good answers must not hide it.
+    Each update counts on its own, although nodes of one host send theirs together: one broken set of data must not
+    exclude its neighbours, and their good answers must not hide it.
     """
 
     config: FederationConfig
@@ -27,7 +27,7 @@ class Eligibility:
         self.spending = Spending(self.config.privacy)
 
     def able(self, nodes: Sequence[str], round_number: int) -> tuple[str, ...]:
-        """Nodes that may be asked in a round. Those with bad answers are left out, unless too few would remain."""
+        """Nodes that may be asked in a round. Those with bad answers are excluded, unless too few would remain."""
         nodes = tuple(node for node in nodes if self.spending.affords(node))
         good = tuple(node for node in nodes if not self.why_out(node, round_number))
         return good if len(good) >= self.config.selection.min_nodes else nodes

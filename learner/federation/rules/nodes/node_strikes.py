@@ -28,7 +28,7 @@ class Strike:
     count: int = 0
     last: str = ""
     out_until: int = 0
-    """First round in which it is asked again; 0 = it was not left out."""
+    """First round in which it is asked again; 0 = it was not excluded."""
 
 
 @dataclass(slots=True)

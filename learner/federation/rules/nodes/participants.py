@@ -1,4 +1,4 @@
-"""The nodes of a round: what each was asked, and whether it has answered or failed. Pure."""
+"""The nodes of a round: the request to each, and whether it has answered or failed. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class Participants:
     failed: dict[str, str] = field(default_factory=dict)
     """Nodes whose task failed, and why."""
     numbers: dict[str, int] = field(default_factory=dict)
-    """A lasting number for each node, from 1 in the order in which they were first connected."""
+    """A permanent number for each node, from 1 in the order in which they first connected."""
     nonces: Nonces = field(default_factory=Nonces)
 
     def number(self, nodes: Iterable[str]) -> None:

@@ -1,7 +1,7 @@
 """How much privacy a federation has spent, and whether it may spend more. Pure.
 
-Central: every version is a release in which each node counts at most once. Local and distributed: every update that a
-node was asked for is one, whether or not it came or counted, even if its round was abandoned.
+Central: every version is a release in which each node counts at most once. Local and distributed: every update that was
+requested from a node is one, whether or not it arrived or counted, even if its round was abandoned.
 """
 
 from dataclasses import dataclass, field

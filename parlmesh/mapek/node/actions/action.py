@@ -12,7 +12,7 @@ from ..settings import NodeConfig
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What was done, and what undoing it needs; None = it cannot be undone."""
+    """What was done, and the data needed to undo it; None = it cannot be undone."""
 
     detail: str
     undo: Mapping[str, Any] | None = None

@@ -13,7 +13,7 @@ from .action import Done, text_of
 
 
 class ClearFolder:
-    """Parameters: folder, an absolute path. Its contents are deleted; the folder stays. Cannot be undone."""
+    """Parameters: folder, an absolute path. Its contents are deleted; the folder is kept. Cannot be undone."""
 
     kind = "clear_folder"
 

@@ -49,7 +49,7 @@ class RestartProcess:
             raise FailedPrecondition(f"{arguments[0]} cannot be started: {error.strerror}") from error
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = await asyncio.to_thread(child.wait, _STAYS_SECONDS)
-            raise FailedPrecondition(f"{arguments[0]} was started and ended at once with exit code {code}")
+            raise FailedPrecondition(f"{arguments[0]} was started and ended immediately with exit code {code}")
         return Done(f"{ended} processes {name} were ended and {child.pid} was started")
 
     async def undo(self, parameters: Mapping[str, Any], undo: Mapping[str, Any]) -> str:

@@ -161,7 +161,7 @@ def test_a_move_to_a_node_that_is_preferred_already_evicts_one_pod(env, state):
 @pytest.mark.parametrize(
     ("fault", "kind", "said"),
     [
-        (Fault("PATCH", "/scale$", 409), FailedPrecondition, "somebody else has changed it"),
+        (Fault("PATCH", "/scale$", 409), FailedPrecondition, "it was changed by another party"),
         (Fault("PATCH", "/scale$", 403), PermissionDenied, "RBAC"),
         (Fault("PATCH", "/scale$", 429), ResourceExhausted, "try again later"),
         (Fault("PATCH", "/scale$", 500), Unavailable, "500"),

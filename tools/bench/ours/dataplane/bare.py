@@ -1,4 +1,4 @@
-"""What the transport alone can do: bytes over grpc.aio, without codecs, checks, receipts or digests."""
+"""The speed of the transport alone: bytes over grpc.aio, without codecs, checks, receipts or digests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

@@ -1,4 +1,4 @@
-"""What the policy encodings save and cost, on a 4 MB policy and the version after a typical update with Adam."""
+"""The savings and costs of the policy encodings, on a 4 MB policy and the version after a typical update with Adam."""
 
 import argparse
 import itertools

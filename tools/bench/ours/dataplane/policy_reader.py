@@ -24,7 +24,7 @@ WAIT_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reports when it has what it was told to wait for. The clock is the machine's: all processes share it."""
+    """Reports when it has the requested version. The clock is the machine's: all processes share it."""
 
     cache: PolicyCache
     download: Any

@@ -1,4 +1,4 @@
-"""One policy to many readers of several sites: what the learner's link carries, with a relay for each site and without.
+"""One policy to many readers of several sites: the load on the learner's link, with a relay for each site and without.
 
 The learner's PolicyService and the actors' policy caches run in this process, relays in their own processes. What the
 learner sends is counted on its connections, including announcements. Then a relay is killed, and one is stopped.
@@ -52,7 +52,7 @@ class Readers:
             near = await self._stack.enter_async_context(open_channel(relay))
             found = Relay(policy_stub(near), near, limits=limits, metrics=metrics, rng=rng)
             await self._stack.enter_async_context(found)
-        # What arrives is the blob itself: it is compared by its digest.
+        # The policy itself arrives: it is compared by its digest.
         cache: Any = PolicyCache(policy_stub(channel), bytes, limits=limits, metrics=metrics, rng=rng, relay=found)  # type: ignore[arg-type]
         await self._stack.enter_async_context(cache)
         self.caches.append(cache)

@@ -33,7 +33,7 @@ IN_FLIGHT = 8
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """A process's channels, and what it sends over them again and again."""
+    """A process's channels, and the requests it sends over them repeatedly."""
 
     name: str
     uploads: Uploads

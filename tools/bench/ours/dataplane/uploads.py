@@ -30,7 +30,7 @@ from .children import Children
 SENDERS = 2
 ENVIRONMENTS = 64
 WARM_UP_SECONDS = 0.5
-# Longer than a trainer would leave the queue alone, and far from filling it.
+# Longer than a trainer would wait between batches, and far from filling the queue.
 DRAIN_SECONDS = 0.02
 MEGABYTE = 1e6
 
@@ -82,7 +82,7 @@ async def measure(seconds: float, turns: int, trajectory_steps: int, *, sent: bo
 
 
 async def drain(run: TrainingRun) -> None:
-    """Takes the trainer's place: takes batches as they come and drops them."""
+    """Replaces the trainer: takes batches as they arrive and drops them."""
     while True:
         while (batch := run.queue.take(1, run.progress.version)) is not None:
             run.queue.finish(len(batch), applied=True)

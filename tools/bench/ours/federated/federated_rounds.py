@@ -65,7 +65,7 @@ async def measure(parameters: int, nodes: int, rounds: int, secure: bool, noisy:
     assert answer.federation.state == pb.FEDERATION_STATE_FINISHED, answer.federation.reason
     assert all(sum(not update.refusal for update in each.updates) == nodes for each in found)
     begins = [each.start_time.ToNanoseconds() / 1e9 for each in found]
-    # From start to start; the first round waits for what is imported and connected once.
+    # From start to start; the first round waits for one-time imports and connections.
     seconds = [after - before for before, after in itertools.pairwise(begins[1:])]
     return {
         "round_seconds": statistics.median(seconds),

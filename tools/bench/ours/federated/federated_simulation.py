@@ -1,4 +1,4 @@
-"""A federation of many virtual nodes over a few actor processes: seconds for all rounds, and what each node adds."""
+"""A federation of many virtual nodes over a few actor processes: seconds for all rounds, and per added node."""
 
 import argparse
 import asyncio

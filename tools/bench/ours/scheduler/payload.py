@@ -19,7 +19,7 @@ STEP = 4096 // 8
 
 @parlmesh.task
 def echo(array: Array) -> Array:
-    """The same array."""
+    """Returns the same array."""
     return array
 
 

@@ -1,4 +1,4 @@
-"""Real streams of many actors to one scheduler process under steady load: heartbeats, round trips, what they cost.
+"""Real streams of many actors to one scheduler process under steady load: heartbeats, round trips and their cost.
 
 The actors are one process of raw streams, as many as asked for, several to a connection. It speaks an actor's protocol
 and answers tasks at once, so that the scheduler is what is measured.
@@ -121,7 +121,7 @@ async def watch(controller: PARLController, found: dict[str, float]) -> None:
 
 
 async def press(port: int, streams: int, rate: float, batch: int) -> None:
-    """Runs the load and watches the actors, in another process than the measurement; prints what it saw at the end."""
+    """Runs the load and watches the actors, in another process than the measurement; prints its counts at the end."""
     worst = {"oldest_heartbeat_seconds": 0.0, "fewest_ready": float(streams)}
     ending = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ending.set)
@@ -197,7 +197,7 @@ def _pressing(port: int, arguments: argparse.Namespace) -> "Iterator[subprocess.
         try:
             assert presser.stdout is not None
             if presser.stdout.readline().strip() != "ready":
-                raise SystemExit("the load could not begin")
+                raise SystemExit("the load could not start")
             yield presser
         finally:
             presser.kill()

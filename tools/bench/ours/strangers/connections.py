@@ -1,4 +1,4 @@
-"""What useless connections cost a scheduler and its callers, beside a bare server in the same run.
+"""The cost of useless connections for a scheduler and its callers, beside a bare server in the same run.
 
 On one machine the flood's own process takes cores from everyone. Two controls separate that: the same flood against a
 bare grpc.aio server, and a flood against the other server while ours is called.
@@ -144,7 +144,7 @@ async def resetting(address: str, rate: float) -> AsyncIterator[Callable[[], int
 
 
 async def cost_of_a_reset(server: Server, wanted: int = 3000, longest_seconds: float = 20.0) -> float:
-    """Processor seconds of the server for each connection that is reset, without what it uses anyway."""
+    """Processor seconds of the server for each connection that is reset, without its idle use."""
     usual = await busy(server, 1.0)
     async with resetting(server.address, 0.0) as made:
         before, first, started = server.cpu_seconds(), made(), time.monotonic()

@@ -1,4 +1,4 @@
-"""Connects and resets, again and again, at a rate or as fast as it can (0); a byte to stdout for each."""
+"""Connects and resets repeatedly, at a rate or as fast as it can (0); a byte to stdout for each."""
 
 import os
 import socket

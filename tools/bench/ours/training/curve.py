@@ -1,4 +1,4 @@
-"""Reads a run's files: how fast it trained, and when it held its goal. Pure functions of what the learner wrote."""
+"""Reads a run's files: how fast it trained, and when it held its goal. Pure functions of the learner's files."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

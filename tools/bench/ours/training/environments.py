@@ -51,7 +51,7 @@ def up_command(arguments: argparse.Namespace, folder: Path) -> list[str]:
 
 
 def summary(run: Path) -> dict[str, Any]:
-    """The speed from the first update to the last, and what the processors did meanwhile, starts included."""
+    """The speed from the first update to the last, and the use of the processors in the meantime, including starts."""
     lines = [line for line in json_lines(run / "metrics.jsonl") if "policy/version" in line]
     updates = curve.marks(lines)
     last = updates[-1]

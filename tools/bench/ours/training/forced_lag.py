@@ -1,4 +1,5 @@
-"""A preset trained on experience of the policy exactly `--lag` versions ago: what sampled play earned meanwhile.
+"""A preset trained on experience of the policy exactly `--lag` versions ago: the return of sampled play in the
+meantime.
 
 A fleet's lag varies and is usually below its limit, so older policies are kept and made to act.
 """

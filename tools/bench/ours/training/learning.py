@@ -1,4 +1,4 @@
-"""One preset trained to its goal by `parlmesh up`, as a user starts it; prints what greedy play earned on the way."""
+"""One preset trained to its goal by `parlmesh up`, as a user starts it; prints the returns of greedy play."""
 
 import argparse
 import json

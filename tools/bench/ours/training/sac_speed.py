@@ -31,7 +31,7 @@ from .training import NEVER, json_lines
 
 PRESET, HIDDEN, WARM_UP = "sac-pendulum", 256, 1_000
 REPLAY = {"capacity_steps": 100_000, "min_steps": WARM_UP, "samples_per_insert": 256.0}
-# The parts of a gradient step, and what is outside it.
+# The parts of a gradient step, and the rest.
 PARTS: tuple[tuple[str, type, str], ...] = (
     ("policy forward", PolicyNetwork, "forward"),
     ("target critics", TwinCritics, "target"),

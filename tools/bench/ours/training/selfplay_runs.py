@@ -1,4 +1,4 @@
-"""What presets of self-play learn within a number of steps, measured against handwritten players."""
+"""The results of self-play presets after a number of steps, measured against handwritten players."""
 
 import json
 import resource
@@ -27,7 +27,7 @@ _GAMES = 400
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """The first and last policies of a run, and what it took."""
+    """The first and last policies of a run, and its cost."""
 
     first: Policy
     last: Policy

@@ -21,7 +21,7 @@ class WrittenShogi(Shogi):
         self.verdicts = np.zeros(count, np.int8)
 
     def play(self, which: Array, moves: Array) -> Array:
-        """As the rules have it."""
+        """By the rules."""
         for index, move in zip(which.tolist(), moves.tolist(), strict=True):
             self.lines[index].append(self.usi(index, move))
         self.verdicts[which] = verdicts = super().play(which, moves)
@@ -33,7 +33,7 @@ def contest(games: Games, ours: Chooser, theirs: Chooser, rng: np.random.Generat
     games.start(running := np.arange(games.count), rng)
     wins = 0
     while len(running):
-        # The first player begins the even-numbered games; all games are at the same ply.
+        # The first player starts the even-numbered games; all games are at the same ply.
         own = running % 2 == int(games.plies(running[:1])[0]) % 2
         moves, legal = np.zeros(len(running), np.int64), games.legal(running)
         for mine, chooser in ((own, ours), (~own, theirs)):

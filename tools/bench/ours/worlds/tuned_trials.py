@@ -20,13 +20,13 @@ from parlmesh.worlds.placement.evaluation import evaluate_policy
 
 from .world_training import HELD_OUT, children_seconds
 
-# The world as it is, without its preset: what a user gets who only names an environment.
+# The world without its preset: the settings of a user who only names an environment.
 STUDY: dict[str, Any] = {
     "training": {"environment": {"id": "parlmesh/Placement-v3"}, "evaluation_episodes": 64},
     "search": {
         "ppo.learning_rate": {"low": 3e-4, "high": 1e-2, "log": True},
         "ppo.discount": {"low": 0.7, "high": 0.99},
-        # From the default up, so that the first trial can use the settings as they are.
+        # From the default up, so that the first trial can use the settings unchanged.
         "ppo.entropy_coefficient": {"low": 0.0, "high": 2e-2},
         "ppo.epochs": {"low": 2, "high": 10},
         "ppo.normalise_rewards": {"choices": [False, True]},
@@ -98,7 +98,7 @@ def main() -> None:
 
 
 def gained(study: dict[str, Any], best: dict[str, Any]) -> dict[str, Any]:
-    """Rewards per step with the tuned settings and with the original ones, both trained anew for the same number of
+    """Rewards per step with the tuned settings and with the original ones, both trained again for the same number of
     steps on other seeds, and evaluated on the same episodes, which no training had."""
     defaults = {**study["training"], "step_budget": study["steps"]}
     tuned, plain = ([judged(settings, seed, study["steps"]) for seed in OTHER_SEEDS] for settings in (best, defaults))

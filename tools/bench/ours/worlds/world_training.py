@@ -69,14 +69,13 @@ def main() -> None:
 
 
 def environment_of(preset: str) -> dict[str, Any]:
-    """What a preset trains on."""
+    """The environment of a preset."""
     found: dict[str, Any] = yaml.safe_load((PRESETS / f"{preset}.yaml").read_text())["training"]["environment"]
     return found
 
 
 def trained(preset: str, seed: int, steps: int, kwargs: Mapping[str, Any]) -> tuple[Policy, dict[str, float]]:
-    """The best policy of a run, and what it took: seconds, and processor seconds, which hardly change on a busy
-    machine."""
+    """The best policy of a run, and its cost: seconds, and processor seconds, which hardly change on a busy machine."""
     load_plugins(("parlmesh.worlds.plugin:plugin",))
     with tempfile.TemporaryDirectory() as folder:
         command = up_command(preset, seed, Path(folder), fleet=True)

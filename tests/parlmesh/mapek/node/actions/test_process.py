@@ -57,5 +57,5 @@ async def test_without_an_operators_command_a_process_is_only_ended(program: Pat
 @pytest.mark.parametrize("arguments", [("soon",), ()])
 async def test_a_process_that_does_not_stay_up_is_a_failure(program: Path, arguments: tuple[str, ...]) -> None:
     settings = NodeConfig(processes={program.name: (str(program), *arguments)})
-    with pytest.raises(FailedPrecondition, match="ended at once with exit code 1"):
+    with pytest.raises(FailedPrecondition, match="ended immediately with exit code 1"):
         await RestartProcess().do({"name": program.name}, settings)
