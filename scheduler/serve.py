@@ -1,10 +1,10 @@
 """A scheduler process from start to end: build, serve, drain."""
 
 import asyncio
-import contextlib
 import gc
 
 from parlmesh.config import effective
+from parlmesh.rpc.task_group import set_within
 from parlmesh.telemetry import configure_logging, get_logger
 from parlmesh.telemetry.metrics_page import HEALTH_PATH, health_page, serve_metrics
 from parlmesh.telemetry.version_metric import tell_build
@@ -64,7 +64,5 @@ async def _built(config: SchedulerConfig, stop: asyncio.Event) -> Scheduler | No
             if not told:
                 log.error("waiting_for_space", path=str(config.store.path), error=str(error))
             told = True
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(RETRY_SECONDS):
-                await stop.wait()
+        await set_within(stop, RETRY_SECONDS)
     return None

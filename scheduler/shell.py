@@ -15,6 +15,7 @@ from parlmesh import limits
 from parlmesh.blobs import MARK
 from parlmesh.errors import FleetError, Unavailable
 from parlmesh.processes.cpu_wakefulness import Wakefulness
+from parlmesh.rpc.task_group import set_within
 from parlmesh.telemetry import get_logger
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 
@@ -295,10 +296,7 @@ class Shell:
         interval = self._config.dispatch.tick_seconds
         while not stop.is_set():
             before = self.now()
-            try:
-                async with asyncio.timeout(interval):
-                    await stop.wait()
-            except TimeoutError:
+            if not await set_within(stop, interval):
                 metrics.EVENT_LOOP_LAG.set(max(0.0, self.now() - before - interval))
             self._decision.end()
             with self._decision:

@@ -1,9 +1,9 @@
 """A scheduler while another leads: it follows the journal and waits for its turn."""
 
 import asyncio
-import contextlib
 import time
 
+from parlmesh.rpc.task_group import set_within
 from parlmesh.telemetry import get_logger
 
 from .journal.records import DamagedJournal
@@ -44,9 +44,7 @@ class Standby:
             if said != self._store.leader:
                 said = self._store.leader
                 log.info("standing_by", leader=said)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._pause_seconds if failing else self._pause()):
-                    await stop.wait()
+            await set_within(stop, self._pause_seconds if failing else self._pause())
         return None
 
     def _pause(self) -> float:

@@ -1,7 +1,6 @@
 """The actor's stream to the scheduler: reconnects without end, reads and writes independently, keeps the heartbeat."""
 
 import asyncio
-import contextlib
 import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import grpc.aio
 
 from parlmesh.errors import DeadlineExceeded, FleetError, InvalidInput, Unavailable
-from parlmesh.rpc import Backoff, together
+from parlmesh.rpc import Backoff, set_within, together
 from parlmesh.telemetry import get_logger
 from parlmesh.v1.fleet_service_pb2 import ConnectRequest, ConnectResponse, Welcome
 
@@ -91,7 +90,7 @@ class Uplink:
                 retry_seconds=round(pause, 3),
             )
             self._away = True
-            await self._pause(pause)
+            await set_within(self._closing, pause)
         log.info("left", actor_id=actor_id, scheduler=self._scheduler)
 
     async def _check(self, cause: FleetError) -> None:
@@ -123,11 +122,6 @@ class Uplink:
         """Sends the messages that are ready, ends the stream and lets `run` return."""
         self._closing.set()
         self._session.outbound.set()
-
-    async def _pause(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._closing.wait()
 
     async def _one_stream(self) -> None:
         """One stream from hello to its end, which is always an error."""

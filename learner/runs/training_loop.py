@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from parlmesh.errors import FleetError, InvalidInput, PermissionDenied
 from parlmesh.exception_text import frames_of, sentence, tell
+from parlmesh.rpc.task_group import set_within
 from parlmesh.telemetry import get_logger
 from parlmesh.training.trainer import Trainer, Update
 from parlmesh.types import Trajectory
@@ -267,10 +268,7 @@ class TrainingRun:
                     batch = self.queue.take(self.config.batch_trajectories, self.progress.version)
                     if batch is not None:
                         return batch
-                try:
-                    async with asyncio.timeout(PATIENCE_SECONDS):
-                        await self._wake.wait()
-                except TimeoutError:
+                if not await set_within(self._wake, PATIENCE_SECONDS):
                     waited = round(self._clock() - started, 1)
                     if self.progress.state is RunState.RUNNING:
                         self.obstacles.note_waiting(waited, source.outstanding)

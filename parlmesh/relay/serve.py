@@ -9,7 +9,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from parlmesh.config import effective
 from parlmesh.distribution.policy_download import policy_stub
-from parlmesh.rpc import open_channel
+from parlmesh.rpc import open_channel, set_within
 from parlmesh.rpc.server import FleetServer
 from parlmesh.telemetry import get_logger
 from parlmesh.telemetry.metrics_page import HEALTH_PATH, health_page, serve_metrics
@@ -58,6 +58,4 @@ async def _follow_health(channel: grpc.aio.Channel, server: FleetServer, seconds
         if serves is not said:
             (log.info if serves else log.warning)("learner_serves" if serves else "learner_away")
             said = serves
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await stop.wait()
+        await set_within(stop, seconds)

@@ -42,6 +42,16 @@ async def first_of(*awaitables: Awaitable[T]) -> T:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Waits for the event, at most for the given seconds; whether it is set by then."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
 def being_cancelled() -> bool:
     """Tells a cancelled task from a cancelled call: grpc raises the same error in both cases."""
     task = asyncio.current_task()

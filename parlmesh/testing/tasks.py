@@ -94,10 +94,6 @@ class FakeTasks(SchedulerServiceServicer):
                 queue.put_nowait(outcome)
         await self._notify()
 
-    async def repeat(self, outcome: task_pb2.Outcome) -> None:
-        """Sends an outcome twice, as no scheduler should."""
-        await self.finish(outcome)
-
     async def end_watches(self, code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE) -> None:
         """Breaks all current streams; new ones are kept."""
         broken = list(self._watches)

@@ -28,7 +28,8 @@ class Books:
 
     def __init__(self, port):
         self._port = port
-        self.scrapes = self.trained = self.waiting = self.dropped = 0
+        self.scrapes = 0
+        self.trained = self.waiting = self.dropped = 0.0
         self.wrong = []
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._scrape)

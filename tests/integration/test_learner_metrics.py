@@ -10,6 +10,7 @@ from learner.build import build_runs, build_services
 from learner.config import LearnerConfig
 from parlmesh.rpc import error_from_rpc, open_channel
 from parlmesh.testing import serve
+from parlmesh.training.settings.run import TrainingConfig
 from parlmesh.v1 import metrics_service_pb2 as pb
 from parlmesh.v1.metrics_service_pb2_grpc import MetricsServiceStub
 
@@ -29,7 +30,7 @@ TRAINING = {
 
 async def ask(folder, *, train, **request):
     """The answer of a learner whose run has ended, in this life or in an earlier one."""
-    config = LearnerConfig(mode="serial", run_dir=folder, training=TRAINING)
+    config = LearnerConfig(mode="serial", run_dir=folder, training=TrainingConfig.model_validate(TRAINING))
     async with open_channel("127.0.0.1:1") as scheduler:
         runs, stop = build_runs(config, scheduler), asyncio.Event()
         runs.open()

@@ -162,7 +162,7 @@ class Rounds(Progress):
     def _strike(self, node_id: str, reason: str) -> None:
         """Strikes only nodes that were once connected for a round: others cannot be excluded."""
         if node_id in self.participants.numbers:
-            self.eligibility.strike(node_id, reason, self.round)
+            self.eligibility.strikes.strike(node_id, reason, self.round)
 
     def _open_round(self, now: float) -> None:
         self.round += 1

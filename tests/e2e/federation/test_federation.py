@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+from functools import partial
 from typing import Any
 
 import grpc.aio
@@ -180,11 +181,14 @@ def test_a_coordinator_killed_mid_round_ends_with_the_same_model_as_one_that_was
     def found(name: str) -> Any:
         return call("GetFederation", pb.GetFederationRequest(federation_id=name)).federation
 
+    def reached(number: int) -> bool:
+        return bool(found("killed").round >= number)
+
     start("whole")
     wait_until(lambda: found("whole").state == pb.FEDERATION_STATE_FINISHED, 90.0)
     start("killed")
     for number in range(1, 6):
-        wait_until(lambda number=number: found("killed").round >= number, 60.0)
+        wait_until(partial(reached, number), 60.0)
         learner.kill()
         learner = fleet.learner(mode="federation")
     wait_until(lambda: found("killed").state == pb.FEDERATION_STATE_FINISHED, 90.0)

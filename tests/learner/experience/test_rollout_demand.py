@@ -14,7 +14,10 @@ def test_at_lag_zero_nothing_is_asked_for_while_a_batch_is_under_way():
 @given(st.integers(1, 5), st.integers(0, 4), st.data())
 def test_in_order_no_trajectory_is_ever_trained_past_the_limit(batch, lag, data):
     """Actors finish in order, each starting with whatever version is newest at some moment after it was asked for."""
-    version, outstanding, queued, taken = 1, deque(), deque(), []
+    version = 1
+    outstanding: deque[int] = deque()
+    queued: deque[int] = deque()
+    taken: list[int] = []
     for _ in range(60):
         # Also while a batch is trained on, which is when experience is asked for most.
         wanted = rollouts_wanted(

@@ -24,7 +24,8 @@ def made_up(seed, batch):
 
 def slow(table, transitions, step_size, discount):
     """Every pair moves once per visit, always towards the mean target of its visits."""
-    found, targets = table.copy(), {}
+    found = table.copy()
+    targets: dict[tuple[int, int], list[float]] = {}
     for state, action, reward, following, terminated in zip(*transitions, strict=True):
         target = reward if terminated else reward + discount * max(table[following])
         targets.setdefault((state, action), []).append(target)

@@ -4,7 +4,7 @@ import contextlib
 import pytest
 
 from parlmesh.errors import Unavailable
-from parlmesh.rpc import together
+from parlmesh.rpc import set_within, together
 
 
 async def _breaks() -> None:
@@ -111,3 +111,11 @@ async def test_a_loop_that_is_cancelled_just_after_its_stream_broke_does_not_try
     await asyncio.wait({task})
     assert task.cancelled()
     assert tries == 0
+
+
+async def test_an_event_is_waited_for_no_longer_than_the_given_time() -> None:
+    event = asyncio.Event()
+    assert not await set_within(event, 0.001)
+    asyncio.get_running_loop().call_soon(event.set)
+    assert await set_within(event, 60.0)
+    assert await set_within(event, 0.0)

@@ -39,7 +39,7 @@ def test_the_next_part_goes_on_with_all_that_was_learnt(changes):
     fresh = train_rung(config, (), {}, first.steps, 256)
     names = second.tensors.keys()
     assert all(np.array_equal(second.tensors[name], again.tensors[name]) for name in names)
-    assert not all(np.array_equal(second.tensors[name], fresh.tensors.get(name)) for name in names)
+    assert not all(np.array_equal(second.tensors[name], fresh.tensors[name]) for name in names)
 
 
 def test_the_handler_looks_for_a_cancellation_before_every_update():

@@ -42,10 +42,6 @@ class Eligibility:
         known = set(asked)
         return ((node, self.why_out(node, round_number)) for node in connected if node not in known)
 
-    def strike(self, node_id: str, reason: str, round_number: int) -> None:
-        """A node's answer was bad."""
-        self.strikes.bad(node_id, reason, round_number)
-
     def exclude(self, node_id: str, reason: str, round_number: int) -> None:
         """Bars the voter of a node that spoilt a round: its host could do so again under another name."""
         self.strikes.exclude(voter_of(node_id, self.config), reason, round_number)

@@ -38,7 +38,7 @@ class Strikes:
     limit: int
     by_node: dict[str, Strike] = field(default_factory=dict)
 
-    def bad(self, node_id: str, reason: str, round_number: int) -> None:
+    def strike(self, node_id: str, reason: str, round_number: int) -> None:
         """Counts a bad answer."""
         strike = self.by_node.setdefault(node_id, Strike())
         strike.count += 1
@@ -50,7 +50,7 @@ class Strikes:
         """Counts an answer that spoilt a round for all others: one is enough."""
         strike = self.by_node.setdefault(node_id, Strike())
         strike.count = max(strike.count, self.limit - 1)
-        self.bad(node_id, reason, round_number)
+        self.strike(node_id, reason, round_number)
 
     def good(self, node_id: str) -> None:
         """Forgets a node's bad answers."""

@@ -1,11 +1,10 @@
-"""Fitting known parameters, and parsing quantities."""
+"""Fitting known parameters."""
 
 import numpy as np
 import pytest
 
 from parlmesh.errors import InvalidInput
 from parlmesh.worlds.cluster.parameter_fit import Record, fitted, joined_records, read_records
-from parlmesh.worlds.cluster.quantities import megabytes, quantity
 from parlmesh.worlds.placement.response_times import per_pod_response, shared_response
 
 
@@ -81,26 +80,3 @@ def test_series_are_joined_where_all_are_known():
     replicas, load = {"web": {1.0: 2.0, 2.0: 2.0}}, {"web": {2.0: 10.0, 3.0: 11.0}}
     found = joined_records([replicas, load, {"web": {1.0: 5.0, 2.0: 6.0}}])
     assert (found["web"].load.tolist(), found["web"].latency_ms.tolist()) == ([10.0], [6.0])
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("250m", 0.25),
-        ("2", 2.0),
-        ("1Ki", 1024.0),
-        ("1k", 1000.0),
-        ("1.5Gi", 1.5 * 2**30),
-        ("1e3", 1000.0),
-        ("3E", 3e18),
-    ],
-)
-def test_quantities_are_read_as_in_kubernetes(text, value):
-    assert quantity(text) == pytest.approx(value)
-
-
-def test_megabytes_are_not_mebibytes_and_nonsense_is_refused():
-    assert megabytes("512Mi") == pytest.approx(536.870912)
-    for text in ("", "Mi", "1 G", "five", "1mi"):
-        with pytest.raises(InvalidInput, match="not a Kubernetes quantity"):
-            quantity(text)

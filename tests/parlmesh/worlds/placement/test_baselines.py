@@ -1,6 +1,7 @@
 """Baselines keep to the cluster, differ from each other, and none beats the optimum."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from parlmesh.worlds.placement.environment import PlacementVectorEnv
 from parlmesh.worlds.placement.evaluation import evaluate_baseline
 from parlmesh.worlds.placement.optimum import best_possible
 
-SMALL = {"nodes": 3, "deployments": 2, "max_replicas": 3, "episode_steps": 4, "cluster_seed": 1}
+SMALL: dict[str, Any] = {"nodes": 3, "deployments": 2, "max_replicas": 3, "episode_steps": 4, "cluster_seed": 1}
 
 
 @pytest.mark.parametrize("name", BASELINES)
