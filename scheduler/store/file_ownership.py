@@ -14,7 +14,7 @@ class Custody:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._files: list[int] = []
-        # (device and file number, size) of each file that must stay as it is or grow.
+        # (device and file number, size) of each file that may only grow.
         self._seen: dict[Path, tuple[tuple[int, int], int]] = {}
 
     def take_name(self) -> None:
