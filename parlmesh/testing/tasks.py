@@ -99,7 +99,7 @@ class FakeTasks(SchedulerServiceServicer):
         await self.finish(outcome)
 
     async def end_watches(self, code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE) -> None:
-        """Breaks all current streams; new ones are kept."""
+        """Breaks all current streams; new ones are not affected."""
         broken = list(self._watches)
         for queue in broken:
             queue.put_nowait(code)

@@ -39,7 +39,7 @@ class Custody:
             try:
                 found = os.stat(path)
             except FileNotFoundError:
-                raise OSError(f"{path} is missing; it was deleted or moved while the scheduler ran") from None
+                raise OSError(f"{path} is gone; it was deleted or moved while the scheduler ran") from None
             if (found.st_dev, found.st_ino) != number:
                 raise OSError(f"{path} was replaced while the scheduler ran")
             if found.st_size < size:
