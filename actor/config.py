@@ -131,7 +131,7 @@ class ActorConfig(Config):
         if self.relay and self.policy_encoding == "bfloat16":
             raise ValueError(
                 "policy_encoding is bfloat16 and relay is set: rounded weights do not match the learner's digest,"
-                " so what a relay sends could not be checked; choose safetensors, zstd or delta"
+                " so policies from a relay could not be checked; choose safetensors, zstd or delta"
             )
         return self
 

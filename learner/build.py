@@ -167,7 +167,7 @@ def schema_for(config: LearnerConfig, environment: EnvironmentSpec, policy: Poli
 
 
 def check_training(config: LearnerConfig, training: TrainingConfig) -> None:
-    """Raises an error if these settings cannot work in a learner, as far as that shows without starting a run."""
+    """Raises an error if these settings cannot work in a learner, if that can be found without starting a run."""
     config = with_divided_batches(config.model_copy(update={"training": training}))
     check_algorithm(training, load_plugins(config.plugins).algorithms)
     environment = environment_spec(training.environment.model_dump())
@@ -194,7 +194,7 @@ def with_divided_batches(config: LearnerConfig) -> LearnerConfig:
 
 
 def with_size_limits(config: LearnerConfig) -> LearnerConfig:
-    """Raises size limits to what the configured run needs, except where they were set."""
+    """Raises size limits to the needs of the configured run, except those that were set."""
     try:
         load_plugins(config.plugins)
         environment = environment_spec(config.training.environment.model_dump())

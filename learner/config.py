@@ -42,7 +42,7 @@ class WandbConfig(Config):
     project: str = Field(default="parlmesh", min_length=1, max_length=128)
     """Project of the runs."""
     mode: Literal["offline", "online"] = "offline"
-    """offline writes files to the run's folder, for `wandb sync`; online sends them at once."""
+    """offline writes files to the run's folder, for `wandb sync`; online sends them immediately."""
 
 
 class TrackingConfig(Config):
@@ -74,13 +74,13 @@ class LearnerConfig(Config):
     reopen_ended: bool = False
     """Continue the run in run_dir even if it has ended; a run with a changed configuration continues without this."""
     runs_dir: Path | None = None
-    """Where runs created over gRPC are kept, each in a folder of its own; null = runs in run_dir."""
+    """Where runs created over gRPC are kept, each in its own folder; null = runs in run_dir."""
     max_runs: int = Field(default=1_000, ge=1, le=10_000)
     """Runs that are kept, ended ones included; more are refused."""
     max_policy_bytes: int = Field(default=256 * MEBIBYTE, ge=1024)
     """Largest policy of a run, computed from its layer sizes; by default, actors accept no larger one."""
     max_running_runs: int = Field(default=4, ge=1, le=64)
-    """Runs that may train at once, each in a thread of its own; more are refused."""
+    """Runs that may train at once, each in its own thread; more are refused."""
     profile: Path | None = None
     """File for a table of where the time went, written at the end; costs a little speed."""
     plugins: tuple[str, ...] = ()

@@ -70,7 +70,7 @@ class RunsCollector(Collector):
         self._runs = runs
 
     def collect(self) -> list[Metric]:
-        """Metrics of the runs as they stand."""
+        """Metrics of the runs' present state."""
         with ExperienceQueue.books:
             return self._collected()
 

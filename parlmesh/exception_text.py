@@ -1,7 +1,7 @@
 """An exception from user code as text: a sentence, and below it the frames that raised it, the user's own first.
 
-The text travels in `Failure.message`: its first line is for everyone, the rest for the author of the code. Frames show
-file, line and source, never values.
+The text travels in `Failure.message`: its first line is for all readers, the rest for the author of the code. Frames
+show file, line and source, never values.
 """
 
 import os

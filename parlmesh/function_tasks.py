@@ -29,7 +29,7 @@ R = TypeVar("R")
 IMPORTING = "PARLMESH_IMPORTING"
 """Set while an actor imports a program for its functions: the program must not start another fleet."""
 ARGUMENTS = "PARLMESH_ARGUMENTS"
-"""The program's own command line for that import, as a JSON list: what it reads there is the same on both sides."""
+"""The program's own command line for that import, as a JSON list: the program reads the same there on both sides."""
 MAIN = "__parlmesh_main__"
 _LARGEST_ARGUMENTS = 1000
 _LONGEST_KIND = 128

@@ -11,7 +11,7 @@ _MAPPED_BYTES = 8 << 20
 
 def keep_freed_memory() -> None:
     """Reuses the memory of freed messages. Otherwise glibc returns it to the system after each batch, and a fifth of
-    the time for a trajectory goes into faulting the same pages in again.
+    the time for a trajectory is spent faulting the same pages in again.
 
     Only glibc has these settings.
     """

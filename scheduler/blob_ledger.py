@@ -247,7 +247,7 @@ class BlobLedger:
         """Results as an actor sent them; a result that refers to a missing blob becomes a failure.
 
         With a `writer`, so does a result that refers to another writer's blob, unless the task was `given` that blob:
-        anyone who may see the task could read it.
+        any caller who may see the task could read it.
         """
         return [self._checked(end, writer, given) if _MARK in end[2] else end for end in ends]
 
@@ -288,7 +288,7 @@ class BlobLedger:
         """Keeps blobs for `seconds` from now; 0 releases them. `may(name, task_id)` decides for each, with the id of
         the task whose result it is. Returns how many were found.
 
-        A file released before any task named it belongs to nobody and becomes a spare.
+        A file released before any task named it has no owner and becomes a spare.
         """
         count, until = 0, self._clock() + seconds
         for name in names:

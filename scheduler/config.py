@@ -125,8 +125,8 @@ class BlobConfig(Config):
 
     folder: Path | None = None
     """Where they are kept; unset = a folder of this scheduler's own in /dev/shm, or among the temporary files if
-    /dev/shm has less than 1 GiB. Only processes of the same user share it; others, and other hosts, are sent what they
-    need."""
+    /dev/shm has less than 1 GiB. Only processes of the same user share it; others, and other hosts, are sent the arrays
+    they need."""
     least_bytes: int = Field(default=64 * 1024, ge=0)
     """Smaller arrays travel inside messages; 0 = all arrays do."""
     largest_bytes: int = Field(default=4 * 1024**3, ge=1)
@@ -169,7 +169,7 @@ class StoreConfig(Config):
     """full: survives power loss. normal: survives a crash of the process only, and is faster; in PostgreSQL this is
     synchronous_commit=off, and a crash of the database loses the last moments."""
     repair: bool = False
-    """Start without the damaged or missing parts of the journal, and log what was left out."""
+    """Start without the damaged or missing parts of the journal, and log the losses."""
     compact_records: int = Field(default=200_000, ge=1)
     """New records after which the journal is compacted; never fewer than twice the tasks it holds."""
     compact_bytes: int = Field(default=128 * 1024**2, ge=1)
@@ -200,7 +200,7 @@ class StoreConfig(Config):
         if self.password is not None and self.password_file is not None:
             raise ValueError("password and password_file are both set; keep one")
         if self.repair:
-            raise ValueError("repair is for sqlite; restore PostgreSQL from a backup of its own")
+            raise ValueError("repair is for sqlite; restore PostgreSQL from its own backup")
         return self
 
 

@@ -20,13 +20,13 @@ def relax_garbage_collection() -> None:
     """Excludes old objects from the search for cycles: a million queued tasks form no cycles, and a search stops every
     stream for a second.
 
-    Young objects are still searched, a few at a time, because every stream waits meanwhile.
+    Young objects are still searched, a few at a time, because every stream waits in the meantime.
     """
     gc.set_threshold(2_000, 10, 1_000_000)
 
 
 def keep_memory_together() -> None:
-    """Uses one arena. Otherwise each gRPC thread keeps freed memory of its own, and large messages cost a quarter more
+    """Uses one arena. Otherwise each gRPC thread keeps its own freed memory, and large messages cost a quarter more
     memory.
 
     Only glibc has arenas.

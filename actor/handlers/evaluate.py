@@ -35,7 +35,8 @@ class EvaluateParameters(PlayParameters):
 
 @contextmanager
 def cancellable(context: Context) -> Iterator[None]:
-    """Wraps the play of whole episodes: Unavailable means Cancelled if the task was cancelled; otherwise it stands."""
+    """Wraps the play of whole episodes: Unavailable means Cancelled if the task was cancelled; otherwise it is raised
+    unchanged."""
     context.check()
     try:
         yield

@@ -70,7 +70,7 @@ class _Kept:
 
 
 class Rollout:
-    """The kind `rollout`. Each slot keeps its environments from task to task, so that episodes go on."""
+    """The kind `rollout`. Each slot keeps its environments from task to task, so that episodes continue."""
 
     kind = "rollout"
     runs_in = RunsIn.THREAD

@@ -33,7 +33,7 @@ _VERSIONS_KEPT = 2
 _RUNS_FOLLOWED = 4
 # A run that was not used for this long is no longer followed once its stream breaks.
 _FORGET_SECONDS = 60.0
-# Larger blobs are decoded in a thread, so that heartbeats go on.
+# Larger blobs are decoded in a thread, so that heartbeats continue.
 _DECODE_INLINE_BYTES = 256 << 10
 
 

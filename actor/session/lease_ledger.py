@@ -42,13 +42,13 @@ class Ledger:
         return list(self._held.values())
 
     def reconnect(self) -> list[Lease]:
-        """Starts a new stream: every owed result must be sent again, no credit stands. Returns the leases to name."""
+        """Starts a new stream: every owed result must be sent again, no credit is valid. Returns the leases to name."""
         self._granted = 0
         self._unsent = deque(self._owed)
         return [*self._held.values(), *(result.lease for result in self._owed.values())]
 
     def keep(self, standing: Iterable[int]) -> list[int]:
-        """Forgets results of leases that no longer stand and returns the held leases to stop."""
+        """Forgets results of leases that are no longer valid and returns the held leases to stop."""
         kept = set(standing)
         for lease_id in [lease_id for lease_id in self._owed if lease_id not in kept]:
             del self._owed[lease_id]

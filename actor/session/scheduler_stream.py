@@ -30,13 +30,14 @@ OLD_INCARNATION = "OLD_INCARNATION"
 _LONGEST_LAPSE_SECONDS = 600.0
 # The interval when the scheduler names none.
 _DEFAULT_HEARTBEAT_SECONDS = 1.0
-# Least time between two messages while other tasks wait here: short ones would each have a message of its own, which
+# Least time between two messages while other tasks wait here: short ones would each have a separate message, which
 # costs both sides more than the task.
 _GATHER_SECONDS = 0.001
 
 
 class Uplink:
-    """Carries one actor's messages. All that is ready goes into one; the first after a pause waits for nothing."""
+    """Carries one actor's messages. Everything that is ready is put into one; the first after a pause waits for
+    nothing."""
 
     def __init__(
         self,

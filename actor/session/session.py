@@ -200,7 +200,7 @@ class ActorSession:
         return self._slots.has_waiting
 
     def leave(self) -> None:
-        """Takes no further tasks; those it holds go on."""
+        """Takes no further tasks; those it holds continue."""
         self._leaving = True
         self.outbound.set()
         self._check_drained()

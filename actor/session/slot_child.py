@@ -21,7 +21,7 @@ HEADER_BYTES = 4
 
 
 def frame(message: bytes) -> bytes:
-    """A message as it goes over the pipe."""
+    """A message in the form in which it is sent over the pipe."""
     return len(message).to_bytes(HEADER_BYTES, "little") + message
 
 

@@ -147,7 +147,7 @@ class Slots:
             return failed(lease, failure_of(error), attempt.ran)
 
     async def _rest(self, tail: Tail, attempt: "_Attempt", timeout_seconds: float | None) -> Payload:
-        """What a handler has left to wait for, within what is left of its time."""
+        """The rest of a handler's wait, within the rest of its time."""
         lease_id, kind = attempt.assignment.lease.lease_id, attempt.assignment.kind
         left = None if timeout_seconds is None else max(0.0, timeout_seconds - attempt.ran)
         self.tails.add(lease_id)

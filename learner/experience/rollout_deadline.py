@@ -11,7 +11,7 @@ _LEAST_SECONDS = 10.0
 
 
 class RolloutDeadline:
-    """A limit of many times what the run's recent rollouts took.
+    """A limit of many times the duration of the run's recent rollouts.
 
     With a fixed limit alone, one actor that holds all rollouts of a run could stall it for that long.
     """

@@ -1,4 +1,4 @@
-"""How much experience to ask for, so that none grows older than the lag limit."""
+"""How much experience to request, so that none becomes older than the lag limit."""
 
 
 def rollouts_wanted(*, batch: int, max_policy_lag: int, outstanding: int, queued: int, training: int) -> int:

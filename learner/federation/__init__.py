@@ -1,1 +1,1 @@
-"""Federated rounds: which nodes are asked, which updates count, and what the next model is."""
+"""Federated rounds: which nodes are asked, which updates count, and the next model."""

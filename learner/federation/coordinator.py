@@ -1,4 +1,4 @@
-"""Runs one federation: performs what the rounds decide, records it on disk, and continues after a restart.
+"""Runs one federation: performs the actions of the rounds, records it on disk, and continues after a restart.
 
 A transient failure ends one start of the federation, called a life here, and not the federation: memory is rebuilt from
 the journal, nodes are asked again with the same nonces, and the next life continues as after a restart of the learner.

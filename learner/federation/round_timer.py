@@ -34,7 +34,7 @@ class RoundTimer:
         return self._age + time.monotonic() - self._born
 
     async def run(self) -> None:
-        """Tells the rounds when a wait is over."""
+        """Tells the rounds when a wait has ended."""
         core = self._core
         while True:
             self.changed.clear()

@@ -25,7 +25,7 @@ from .updates.update_stream import UpdateStream, data_of, parsed
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _DRAIN_SECONDS = 5.0
-# An update that is slower than this, or stands still, loses its slot in the spool.
+# An update that is slower than this, or stops, loses its slot in the spool.
 UPDATE_SECONDS, SLOWEST_BYTES_PER_SECOND = 60.0, 64 << 10
 
 

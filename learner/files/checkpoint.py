@@ -90,7 +90,7 @@ class CheckpointFolder:
         return final
 
     def tidy(self) -> None:
-        """Removes what crashes left behind; what cannot be removed does no harm."""
+        """Removes files that crashes left behind; those that cannot be removed do no harm."""
         for left in self.path.glob(f"{_PARTIAL}*"):
             try:
                 remove(left)

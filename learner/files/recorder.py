@@ -34,7 +34,7 @@ class Lines:
         self.unwritten = b"\n" if _is_cut_off(path) else b""
 
     def add(self, line: str) -> None:
-        """Never fails: what cannot be written waits in `unwritten`."""
+        """Never fails: lines that cannot be written wait in `unwritten`."""
         if len(self.unwritten) < _MOST_UNWRITTEN_BYTES:
             self.unwritten += line.encode() + b"\n"
         try:

@@ -55,7 +55,7 @@ class PolicyRegistry:
         self._kept[version] = Published(blob, time.time())
 
     def release(self, version: int) -> None:
-        """Lets a version be forgotten in its turn."""
+        """Allows a version to be forgotten in its turn."""
         self._kept.pop(version, None)
 
     def keep_newest(self) -> None:

@@ -1,1 +1,1 @@
-"""A learner with several processes: rank 0 decides and talks to everyone, the others compute gradients for it."""
+"""A learner with several processes: rank 0 decides and communicates, the others compute gradients for it."""

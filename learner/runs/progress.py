@@ -77,7 +77,7 @@ class Progress:
         self.last_failure, self.last_failure_traceback = sentence[:_LONGEST_WORDS], traceback[:_LONGEST_TRACEBACK]
 
     def counters(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
+        """The part that a checkpoint keeps."""
         kept = {name: getattr(self, name) for name in _KEPT}
         return {**kept, "recent_returns": list(self.recent_returns)}
 

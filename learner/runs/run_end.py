@@ -27,7 +27,7 @@ class RunEnd:
 
     @property
     def reached(self) -> bool:
-        """Whether training is over."""
+        """Whether training has ended."""
         return self.told or self.goal_reached or self.progress.steps >= self.config.step_budget
 
     def stop(self, reason: str) -> None:
@@ -35,7 +35,7 @@ class RunEnd:
         self.stop_reason = self.stop_reason or reason
 
     def fail(self, reason: str) -> None:
-        """Ends a run that cannot go on."""
+        """Ends a run that cannot continue."""
         self.failure = self.failure or reason
 
     def state_and_reason(self) -> tuple[RunState, str]:

@@ -70,7 +70,7 @@ class Entry:
     def state(self) -> RunState:
         """The state that may be shown: an end is on disk before it is shown."""
         state = self.live.run.progress.state if self.live is not None else RunState.CREATED
-        # A run that is being prepared has no state of its own yet.
+        # A run that is being prepared has no own state yet.
         return self.record.state if state is RunState.CREATED else state
 
     @property

@@ -17,7 +17,7 @@ from ..experience import TrajectorySchema
 # The names, types and shapes of a trajectory's columns, its origin and its episodes.
 _ENVELOPE_BYTES = 4096
 _FLOAT_BYTES = 4
-# No limit grows beyond this by itself.
+# No limit grows beyond this unless it is set.
 MOST_TRAJECTORY_BYTES = 256 * 1024 * 1024
 # Settings that decide the shape of a checkpoint's content.
 _SHAPING = (

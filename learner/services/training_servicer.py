@@ -72,7 +72,7 @@ class TrainingServicer(TrainingServiceServicer):
 
 
 def training_to_proto(entry: Entry) -> pb.Training:
-    """A run as it stands, as a proto."""
+    """A run's present state, as a proto."""
     config, standing = entry.config.training, dict(entry.standing)
     outcome = {name: standing.pop(name, None) for name in ("best_evaluation_return", "best_version", "policy_digest")}
     training = pb.Training(

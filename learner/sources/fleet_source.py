@@ -237,7 +237,7 @@ class FleetSource:
                 "num_envs": config.num_envs,
                 "trajectory_steps": config.trajectory_steps,
                 "fragments": 1,
-                # Only a fleet without lag repeats what a serial run does.
+                # Only a fleet without lag repeats a serial run.
                 "restart_steps": 0 if config.max_policy_lag else config.restart_steps,
                 "seed": config.seed,
                 **({} if discount is None else {"reward_discount": discount}),

@@ -31,7 +31,8 @@ _held: set[int] = set()
 
 
 class BlobFolder:
-    """Writes whole files or nothing; checks what it reads against the name once, and keeps it mapped for a while."""
+    """Writes whole files or nothing; checks bytes against the name once when they are read, and keeps them mapped for a
+    while."""
 
     def __init__(self, path: Path, mapped_bytes: int = _MAPPED_BYTES) -> None:
         self.path = path

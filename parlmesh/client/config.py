@@ -21,7 +21,7 @@ class ClientConfig(Config):
     reconnect_seconds: float = Field(default=2.0, gt=0, le=300)
     """Longest pause between two attempts to reach the scheduler again."""
     requests_in_flight: int = Field(default=2, ge=1, le=64)
-    """Most requests without a receipt; tasks that become ready meanwhile go into the next one."""
+    """Most requests without a receipt; tasks that become ready in the meantime are put into the next one."""
     tasks_per_request: int = Field(default=2000, ge=1, le=10_000)
     """Most tasks in one request."""
     message_bytes: int = Field(default=1 << 30, ge=64 << 10, le=1 << 30)

@@ -83,7 +83,7 @@ class PARLController(FleetOperations):
         security: SecurityConfig = NO_SECURITY,
         config: ClientConfig = DEFAULTS,
     ) -> Self:
-        """A controller of the fleet whose scheduler listens at `address`; raises Unavailable if nobody answers."""
+        """A controller of the fleet whose scheduler listens at `address`; raises Unavailable if none answers."""
         controller = cls(address, learner=learner, security=security, config=config)
         await controller._open(address)
         return controller
@@ -113,7 +113,7 @@ class PARLController(FleetOperations):
 
     @property
     def trouble(self) -> str:
-        """Why a process of the local fleet was given up; empty if none was."""
+        """Why a process of the local fleet is no longer restarted; empty if all are."""
         return self._fleet.trouble if self._fleet is not None else ""
 
     async def close(self) -> None:
@@ -403,7 +403,7 @@ class PARLController(FleetOperations):
                     await asyncio.sleep(_LOOK_SECONDS)
                     ready = (await self.get_statistics()).ready_workers
         except Unavailable:
-            # A lost process ends every call; here the caller is told why the fleet cannot be started.
+            # A lost process ends every call; here the error says why the fleet cannot be started.
             if not fleet.trouble:
                 raise
         except TimeoutError:

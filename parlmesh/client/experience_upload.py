@@ -63,8 +63,8 @@ class _Row(NamedTuple):
 
 
 class ExperienceUploads:
-    """Steps of one environment in order, cut into trajectories of the run's shape. A step that does not begin where the
-    last one ended begins a new episode."""
+    """Steps of one environment in order, cut into trajectories of the run's shape. A step that does not start where the
+    last one ended starts a new episode."""
 
     def __init__(self, channel: grpc.aio.Channel, run_id: str) -> None:
         self._channel = channel

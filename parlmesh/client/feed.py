@@ -1,4 +1,4 @@
-"""Reads an iterator in a thread of its own, for a window on an event loop.
+"""Reads an iterator in its own thread, for a window on an event loop.
 
 The iterator may then block, wait for results of the same fleet, or raise any exception.
 """
@@ -21,7 +21,7 @@ _END = object()
 
 
 class Raised(Exception):
-    """Carries what an iterator raised through the event loop, which SystemExit would end."""
+    """Carries an iterator's exception through the event loop, which SystemExit would end."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(type(error)))

@@ -77,13 +77,13 @@ def stats_from_proto(message: pb.GetStatisticsResponse, client: ClientCounts) ->
 
 
 class ActorState(StrEnum):
-    """What an actor is doing."""
+    """The state of an actor."""
 
     READY = "ready"
     PAUSED = "paused"
-    """Finishes what it has and takes nothing until resumed."""
+    """Finishes its tasks and takes no more until resumed."""
     DRAINING = "draining"
-    """Finishes what it has, then leaves."""
+    """Finishes its tasks, then leaves."""
     LOST = "lost"
     """Its stream has ended, and its leases were taken back."""
     QUARANTINED = "quarantined"

@@ -40,8 +40,8 @@ def check_not_importing() -> None:
 
 
 class LocalFleet:
-    """Runs from `start` to `stop` and restarts what dies. `on_lost` is called when the scheduler or every actor was
-    given up, because every wait would then last forever."""
+    """Runs from `start` to `stop` and restarts processes that die. `on_lost` is called when the scheduler or every
+    actor is no longer restarted, because every wait would then last forever."""
 
     def __init__(
         self,
@@ -72,10 +72,10 @@ class LocalFleet:
         self._stopping = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self.trouble = ""
-        """Why a process was given up; empty while none was."""
+        """Why a process is no longer restarted; empty while all are."""
 
     async def start(self) -> str:
-        """The scheduler's address, once it serves; the actors connect meanwhile."""
+        """The scheduler's address, once it serves; the actors connect in the meantime."""
         started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._keeper = asyncio.create_task(self._keep(started), name="parlmesh local fleet")
         try:
@@ -129,7 +129,7 @@ class LocalFleet:
                 await self._stopping.wait()
                 for watcher in watchers:
                     watcher.cancel()
-            # Actors leave at once while there is a scheduler to take their last results.
+            # Actors leave immediately while a scheduler can take their last results.
             await supervisor.stop(supervisor.children.keys() - {"scheduler"})
             await supervisor.stop()
 

@@ -132,7 +132,7 @@ def _forget_empty_sections(model: type[BaseModel], values: dict[str, Any]) -> No
 
 
 def _refuse_secret(model: type[BaseModel], path: list[str], prefix: str) -> None:
-    """Everyone who lists the processes of the machine can see a command line."""
+    """Every user who lists the processes of the machine can see a command line."""
     fields, annotation = model.model_fields, None
     for name in path:
         if annotation is not None:

@@ -40,7 +40,7 @@ class MetricsConfig(Config):
     port: Port | None = None
     """Port of the metrics page; null turns it off, 0 takes a free one."""
     insecure: bool = False
-    """Serve the page beyond this machine, to everyone who can reach it."""
+    """Serve the page beyond this machine, to every host that can reach it."""
 
 
 class LogConfig(Config):

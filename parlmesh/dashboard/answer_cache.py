@@ -16,7 +16,7 @@ LONGEST_REST_SECONDS = 2.0
 
 
 class SharedAnswers:
-    """Keeps answers until they are too old; everyone who asks in the meantime gets the same answer or the same error.
+    """Keeps answers until they are too old; all callers in the meantime get the same answer or the same error.
 
     Errors are kept like answers, so that a service that is down is not asked more often than one that is up.
     """

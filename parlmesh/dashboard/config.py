@@ -28,7 +28,7 @@ class DashboardConfig(Config):
     """Path prefix that a proxy forwards, such as /fleet. Leave it empty for a proxy that strips the prefix."""
     tokens: Path | None = None
     """YAML list of {name, role, sha256} of the visitors who may log in, the servers' tokens file: readers view,
-    operators act. Without it, everyone on this machine is an operator."""
+    operators act. Without it, every visitor on this machine is an operator."""
     certificate: Path | None = None
     """The page's certificate (PEM, followed by its chain), for https instead of http."""
     key: Path | None = None

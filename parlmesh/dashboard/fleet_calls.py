@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Fleet:
-    """Reads for everyone; acts for operators."""
+    """Reads for every visitor; acts for operators."""
 
     def __init__(self, config: DashboardConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock

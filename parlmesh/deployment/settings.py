@@ -68,7 +68,8 @@ class DeploySettings(Config):
     runbooks_url: str = Field(default="https://docs.example/runbooks/", min_length=1, max_length=512)
     """Where your operators find docs/runbooks.md; alerts link to its headings."""
     security: Literal["certificates", "none"] = "certificates"
-    """certificates: TLS and identities, files of `parlmesh certs`. none: everyone who reaches the fleet may use it."""
+    """certificates: TLS and identities, files of `parlmesh certs`. none: every host that reaches the fleet may use it.
+    """
     autoscaling: bool = False
     """Whether the number of actors follows the queue; needs an adapter that serves the external metric."""
     pod_monitor: bool = False

@@ -1,4 +1,4 @@
-"""Learning tasks: what a federation trains. Operators install them by name; code is never sent.
+"""Learning tasks, which a federation trains. Operators install them by name; code is never sent.
 
 A task is made from its settings, `make(settings) -> LearningTask`, on the learner for the first model and on every node
 for its part of the work. Built-in tasks are listed here; the configuration names others as "module:attribute".

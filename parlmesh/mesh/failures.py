@@ -1,4 +1,4 @@
-"""Consequences of failing cables or nodes: disconnected pairs, longer paths, and where the traffic goes.
+"""Consequences of failing cables or nodes: disconnected pairs, longer paths, and the new routes of the traffic.
 
 Only pairs with a shortest path over a failed link can change. Their distances are recomputed from the remaining ones,
 neighbour by neighbour, until nothing changes: exact, and much cheaper than recomputing all distances.

@@ -9,8 +9,8 @@ from .database import Database
 
 _SECONDS = 60.0
 
-# One row per batch, never updated: deletions take a range at the start, which frequent vacuuming frees for reuse at
-# once. Batches are sealed and hardly compressible, so PostgreSQL need not try.
+# One row per batch, never updated: deletions take a range at the start, which frequent vacuuming frees for reuse
+# immediately. Batches are sealed and hardly compressible, so PostgreSQL need not try.
 _FIRST = """
 CREATE TABLE parlmesh.leader (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),

@@ -228,7 +228,7 @@ class Supervisor:
         if delay is None:
             times = f"{self._limits.max_restarts + 1} times within {self._limits.window_seconds:g} s"
             said = f", its last words: {words}" if words else ""
-            self._give_up(child, f"{name} ended {times} and was given up ({how}{said}; log {log})")
+            self._give_up(child, f"{name} ended {times} and is not restarted ({how}{said}; log {log})")
             return None
         child.state = ChildState.BACKING_OFF
         self._note(f"{name} ended ({how}), starting it again in {delay:.1f} s")

@@ -66,7 +66,7 @@ class Mark:
 class Collector:
     """Steps its environments from fragment to fragment; episodes continue across them.
 
-    After `restart_steps` steps an environment begins its next episode from a seed of its own (`Lives`); 0 = never.
+    After `restart_steps` steps an environment starts its next episode from its own seed (`Lives`); 0 = never.
     Environments of a native vector form share their random numbers and never do. A `repeatable` collector remembers the
     actions since then, which is enough to bring environments to the same state again. With `reward_discount` every
     fragment says what its episodes had earned before, so that sums of rewards do not depend on where fragments are cut.
@@ -89,7 +89,7 @@ class Collector:
         self._num_envs = num_envs
         self._seed = seed
         self._restart_steps = restart_steps
-        # Steps taken so far, so that another thread sees whether they go on.
+        # Steps taken so far, so that another thread sees whether they continue.
         self.stepped = 0
         self._repeatable = repeatable
         self._reward_discount = reward_discount
@@ -194,7 +194,7 @@ class Collector:
             try:
                 self._seen, reward, terminated, truncated = self._envs.step(given)
             except Exception:
-                # A game that goes another way, for example with other settings, may forbid these actions.
+                # A game that develops differently, for example with other settings, may forbid these actions.
                 return False
             self._ended = self._account(reward, ~self._ended, terminated | truncated, [])
         self._state = tensors.get("memory")

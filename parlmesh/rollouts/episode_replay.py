@@ -19,9 +19,9 @@ class Played(NamedTuple):
     """The data that bring environments to their present state."""
 
     starts: Array
-    """Number of each environment's life [E]; the first begins before the first row."""
+    """Number of each environment's life [E]; the first starts before the first row."""
     began: Array
-    """Row of `actions` at which each life began [E]."""
+    """Row of `actions` at which each life started [E]."""
     actions: tuple[Array, ...]
     """Blocks of rows [rows, E, ...]."""
 
@@ -31,14 +31,14 @@ class Row(NamedTuple):
 
     action: Array
     seeds: dict[int, int]
-    """Seeds of the environments whose lives begin with this row."""
+    """Seeds of the environments whose lives start with this row."""
     waiting: Array
-    """Environments whose lives begin with a later row [E]."""
+    """Environments whose lives start with a later row [E]."""
 
 
 class Lives:
-    """A life of an environment is its course after one seed. With `restart_steps`, each environment begins another life
-    with the first episode that begins at least that many rows into its life: no episode is cut short for that.
+    """A life of an environment is its course after one seed. With `restart_steps`, each environment starts another life
+    with the first episode that starts at least that many rows into its life: no episode is cut short for that.
 
     Actions are remembered only if `repeatable`, and only those that the present lives need.
     """
@@ -59,7 +59,7 @@ class Lives:
         return Played(self._starts.copy(), self._began - self._first_row, tuple(self._actions))
 
     def next_lives(self, ended: Array, row: int) -> dict[int, int]:
-        """Seeds of the environments that begin another life now, `row` rows after the last one that was added."""
+        """Seeds of the environments that start another life now, `row` rows after the last one that was added."""
         if not self._restart_steps:
             return {}
         now = self._rows + row

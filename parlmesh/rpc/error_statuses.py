@@ -110,7 +110,7 @@ def error_from_rpc(error: grpc.aio.AioRpcError) -> FleetError:
         if key == DETAILS_KEY and isinstance(value, bytes):
             with suppress(DecodeError):
                 status = status_pb2.Status.FromString(value)
-    # The transport's own status stands, whatever the details say.
+    # The transport's own status counts, whatever the details say.
     status.code = error.code().value[0]
     status.message = error.details() or status.message
     return error_from_status(status)

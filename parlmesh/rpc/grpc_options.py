@@ -38,7 +38,7 @@ def server_options(max_message_bytes: int, *, answers_strangers: bool = False) -
         # A client holds back further streams until one of its own has ended.
         ("grpc.max_concurrent_streams", MOST_STREAMS_PER_CONNECTION),
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
-        # For connections without a call; our clients reconnect by themselves when they have one.
+        # For connections without a call; our clients reconnect when they have one.
         ("grpc.max_connection_idle_ms", IDLE_CONNECTION_SECONDS * 1000),
     ]
 

@@ -45,7 +45,7 @@ class Guard(Protocol):
 
 
 class OpenGuard:
-    """Security is off: everyone may do everything."""
+    """Security is off: every caller may do everything."""
 
     def identify(self, method: str, metadata: Metadata) -> Identity:
         return ANYONE

@@ -64,7 +64,7 @@ class SecurityConfig(Config):
     """Clients: file that holds the token to send."""
     quotas: QuotaConfig = QuotaConfig()
     insecure: bool = False
-    """Servers: listen beyond this machine without security; everyone who can reach the server may do everything."""
+    """Servers: listen beyond this machine without security; every host that can reach the server may do everything."""
 
     @property
     def enabled(self) -> bool:

@@ -1,4 +1,4 @@
-"""A sampling profiler that shows where a process's time goes, by phase. Costs nothing when it is off.
+"""A sampling profiler that shows how a process spends its time, by phase. Costs nothing when it is off.
 
 The phase of a thread is that of the innermost function on its stack that has one. Wall time and processor time are
 counted separately: wall time without processor time is waiting.

@@ -95,7 +95,7 @@ class FakeTasks(SchedulerServiceServicer):
         await self._notify()
 
     async def end_watches(self, code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE) -> None:
-        """Breaks all current streams; new ones are kept."""
+        """Breaks all current streams; new ones are not affected."""
         broken = list(self._watches)
         for queue in broken:
             queue.put_nowait(code)

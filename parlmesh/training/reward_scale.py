@@ -30,7 +30,7 @@ class RewardScale:
         return cls(config.reward_scale, config.discount, normalise=config.normalise_rewards, clip=config.reward_clip)
 
     def add(self, columns: Mapping[str, Array]) -> None:
-        """Takes in the rewards of a batch [T, E]; sums go on from what its episodes had earned before."""
+        """Adds the rewards of a batch [T, E]; sums continue from its episodes' earlier rewards."""
         if self._sums is not None:
             ended = columns[TERMINATED] | columns[TRUNCATED]
             sums = discounted_sums(columns[REWARD], ended, self._discount, columns.get(EARNED))

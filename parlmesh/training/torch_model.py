@@ -68,7 +68,7 @@ class TorchModel:
     def judged(self, features: Array, memory: Memory | None, batch: Minibatch) -> tuple[Array, Array]:
         """Values [T + 1, E], and log-probabilities [T, E] of actions [T, E, ...], from one pass."""
         grid = batch.log_probs.shape
-        # Features are large and not needed here, so log-probabilities stand in for them.
+        # Features are large and not needed here, so log-probabilities replace them.
         flat = batch._replace(features=batch.log_probs).rows(np.ones(grid, np.bool_))
         with torch.inference_mode():
             if memory is not None:

@@ -8,7 +8,7 @@ from .task import LeaseName, Task
 
 
 class Welcome(NamedTuple):
-    """The first message on a new stream: the leases that still stand."""
+    """The first message on a new stream: the leases that are still valid."""
 
     session: int
     leases: list[LeaseName]
@@ -19,9 +19,9 @@ class Welcome(NamedTuple):
 class Assign(NamedTuple):
     """Tasks to run; each was just leased to the actor of this stream.
 
-    A task's first lease is sent at once: if the scheduler dies before it is durable, no other actor can claim the task.
-    A later lease waits for the commit; otherwise a restart could revive the lease before it, and two actors would have
-    the task. Its time starts after the wait, with `Core.begin`.
+    A task's first lease is sent immediately: if the scheduler dies before it is durable, no other actor can claim the
+    task. A later lease waits for the commit; otherwise a restart could revive the lease before it, and two actors would
+    have the task. Its time starts after the wait, with `Core.begin`.
     """
 
     session: int

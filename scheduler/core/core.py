@@ -161,8 +161,8 @@ class Core:
         self._dispatch(now)
 
     def standing(self, session: int, tasks: Sequence[Task], lease_ids: Sequence[int]) -> list[Task]:
-        """Returns the tasks of an assignment whose leases still stand when it is sent. Gives back the stream's credits
-        for the others, because the actor never hears of them."""
+        """Returns the tasks of an assignment whose leases are still valid when it is sent. Returns the stream's credits
+        for the others, because they are not sent to the actor."""
         actor = self.sessions.by_number.get(session)
         if actor is None or actor.session != session:
             return []
@@ -253,7 +253,7 @@ class Core:
         self.sessions.expire(now)
         self.sessions.follow_policy(now)
         self._foresee(now)
-        # Nothing is forgotten while children of failed parents wait to be ended: their parents must stay known.
+        # Nothing is forgotten while children of failed parents wait to be ended: their parents must remain known.
         gone = [] if life.doomed else life.retention.excess(now, self._unannounced + len(life.decided.finished))
         if gone:
             life.forget(gone)

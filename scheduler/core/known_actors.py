@@ -115,7 +115,7 @@ class Roster:
         return [actor for actor in self._fleet.actors.values() if actor.node_id in nodes]
 
     def pause(self, actor: Actor, paused: bool) -> None:
-        """Pauses an actor, or lets it go on."""
+        """Pauses an actor, or lets it continue."""
         if actor.paused != paused:
             actor.paused = paused
             self._decided.pauses.append(Paused(actor.actor_id, paused))

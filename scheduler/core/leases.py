@@ -1,4 +1,5 @@
-"""Actors' leases: which heartbeats renew, which stand after a reconnect, and which end. Part of the core: no I/O."""
+"""Actors' leases: which are renewed by heartbeats, which remain valid after a reconnect, and which end. Part of the
+core: no I/O."""
 
 from collections.abc import Collection, Iterable, Sequence
 

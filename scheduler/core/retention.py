@@ -66,7 +66,7 @@ class Retention:
         return gone
 
     def remembers(self, now: float) -> float:
-        """How many seconds back every finished task is kept; of those that ended earlier, any may be gone."""
+        """How many seconds back every finished task is kept; tasks that ended earlier may be forgotten."""
         finished, longest = self._finished, self._config.max_seconds
         if not self._crowded and len(finished) < self._config.max_tasks:
             return longest

@@ -27,7 +27,7 @@ class TaskState(IntEnum):
 
 
 class Priority(IntEnum):
-    """Numbered as in the contract; higher goes first."""
+    """Numbered as in the contract; higher comes first."""
 
     BACKGROUND = 1
     LOW = 2

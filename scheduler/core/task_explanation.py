@@ -16,7 +16,7 @@ def explain(core: Core, task: Task, now: float) -> str:
         return _queued(core, task, now)
     if task.state is TaskState.RUNNING:
         if task.expires_at == NOT_BEGUN:
-            return f'attempt {task.attempts} goes to actor "{task.actor_id}" once its lease is written down'
+            return f'attempt {task.attempts} is sent to actor "{task.actor_id}" once its lease is written down'
         return (
             f'attempt {task.attempts} has been with actor "{task.actor_id}" for {now - task.lease_time:.1f} s; '
             f"its lease ends in {max(0.0, task.expires_at - now):.1f} s unless renewed"

@@ -38,7 +38,7 @@ class Timers:
 
 
 def _due(task: Task) -> float | None:
-    """When this task is due, as things stand."""
+    """When this task is due at present."""
     if task.state is TaskState.WAITING:
         return task.wake_time or None
     if task.state is TaskState.QUEUED and task.queue_timeout is not None:
@@ -49,7 +49,7 @@ def _due(task: Task) -> float | None:
 class Endings:
     """When running tasks should end, so that an actor gets its next one just before it needs it.
 
-    A heap of (time, lease id, actor); the owner checks whether the lease still stands.
+    A heap of (time, lease id, actor); the owner checks whether the lease is still valid.
     """
 
     def __init__(self, lead_seconds: float) -> None:

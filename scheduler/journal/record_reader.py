@@ -33,7 +33,7 @@ from .records import (
     Submitted,
 )
 
-# SUBMITTED and FINISHED begin with their time.
+# SUBMITTED and FINISHED start with their time.
 _TIME = struct.Struct("<d")
 _MOST_PRIORITY = int(limits.PRIORITY.most)
 _STATES = {int(state): state for state in TaskState}

@@ -22,7 +22,7 @@ class Recovery:
     def __init__(self, life: Lifecycle, now: float) -> None:
         self._life = life
         self._now = now
-        # By number, when a task that had been leased began to wait again.
+        # By number, when a task that had been leased started to wait again.
         self._returned_at: dict[int, float] = {}
         self.node_records: list[NodeRecord] = []
 
@@ -152,7 +152,7 @@ class Recovery:
         self._life.attach(task, self._now)
 
     def _go_on_waiting(self, task: Task, queue_timeout: float) -> None:
-        """Counts the queue_timeout from when the task began to wait, not from the restart."""
+        """Counts the queue_timeout from the moment the task started to wait, not from the restart."""
         parents = [self._life.tasks.get(task_id) for task_id in task.dependencies]
         ended = [parent.end_time for parent in parents if parent is not None and parent.final]
         since = self._returned_at.get(task.number) or max((task.submit_time, *ended))

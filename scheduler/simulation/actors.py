@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PREFETCH_CREDITS = 3
 KINDS = ("noop", "echo", "shogi")
-# Tasks whose ids begin so kill every actor that runs them.
+# Tasks whose ids have this prefix kill every actor that runs them.
 POISON = "poison"
 
 
@@ -41,7 +41,7 @@ class SimulatedActor:
         self.draining = False
 
     def _equip(self) -> None:
-        """The first actor can run everything anywhere, so that no task stays stuck once faults end."""
+        """The first actor can run everything anywhere, so that no task waits for ever once faults end."""
         rng = self._rng
         chosen = tuple(kind for kind in KINDS if rng.random() < 0.7) or KINDS[:1]
         self.kinds: tuple[str, ...] = KINDS if self.name == "actor-0" else chosen

@@ -1,7 +1,7 @@
 """Crashes at the failpoints: the real shell, committer and store, and a copy of the disk at the moment of each crash.
 
-What a restart finds in such a copy must be exactly the state after some decision, at the earliest the last one that
-anybody was told of: nothing acknowledged is missing, and nothing is half there.
+A restart from such a copy must find exactly the state after some decision, at the earliest the last announced one:
+nothing acknowledged is missing, and no decision is incomplete.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class Ground(Protocol):
         """The store that runs."""
 
     def freeze(self, number: int) -> Callable[[], Store]:
-        """Copies what is kept now; the result opens a store with it."""
+        """Copies the present data; the result opens a store with it."""
 
 
 class Files:
@@ -104,7 +104,7 @@ class NotingCommitter(Committer):
 
 
 class Crash:
-    """What was kept at one moment, and how far decisions and acknowledgements had come."""
+    """The data at one moment, and the numbers of decisions and acknowledgements by then."""
 
     def __init__(self, reopen: Callable[[], Store], told: int, decided: int) -> None:
         self.reopen, self.told, self.decided = reopen, told, decided
@@ -182,7 +182,7 @@ class CrashSchedule:
         self._now += self._rng.expovariate(2.0)
         choices = [self._submit] * 2 + [self._report] * 3
         choices += [self._connect, self._cancel, self._command, self._disconnect, self._tick]
-        # What is refused is refused whole; nothing has changed.
+        # A request is refused whole; nothing has changed.
         with suppress(FleetError):
             self._rng.choice(choices)()
         self._shell.after_commit(partial(self._tell, self._committer._given))

@@ -1,4 +1,4 @@
-"""What must hold after every event, whatever fails. Looks at the core from outside, with its own books."""
+"""The invariants after every event, whatever fails. Checks the core from outside, with its own records."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ class Violation(AssertionError):
 
 
 class Books:
-    """An independent record of what was promised and what happened, kept across crashes of the scheduler."""
+    """An independent record of promises and events, kept across crashes of the scheduler."""
 
     def __init__(self, aging_seconds: float) -> None:
         self._aging = aging_seconds
@@ -74,7 +74,7 @@ class Books:
             for parent_id in task.dependencies:
                 parent = core.life.tasks.get(parent_id)
                 if parent is not None and parent.state is not TaskState.SUCCEEDED:
-                    raise Violation(f"{task.task_id} was given out before its dependency {parent_id} succeeded")
+                    raise Violation(f"{task.task_id} was assigned before its dependency {parent_id} succeeded")
         self._check_order(core, actor, action.tasks)
 
     def check_event(self, core: Core) -> None:
@@ -92,7 +92,7 @@ class Books:
                 raise Violation(f"{task.task_id} was lost {task.losses} times and sent to an actor {times} times")
 
     def check_restart(self, core: Core) -> None:
-        """What was promised or announced before a crash is there after it."""
+        """Everything promised or announced before a crash exists after it."""
         tasks = core.life.tasks
         for task_id in self.promised:
             if task_id not in tasks and task_id not in self.announced:
@@ -116,7 +116,7 @@ class Books:
         return task.submit_time - self._aging * task.priority
 
     def _check_order(self, core: Core, actor: Actor, given: list[Task]) -> None:
-        """Only what is still queued after the event is compared: it could have been taken instead."""
+        """Only tasks that are still queued after the event are compared: they could have been taken instead."""
         self._orders += 1
         if self._orders % (1 + len(core.life.tasks) // MANY_TASKS):
             return

@@ -1,7 +1,8 @@
-"""Checks what a restart must give back: rebuilds a core from the journal and names every difference from the live one.
+"""Checks that a restart restores the state: rebuilds a core from the journal and names every difference from the live
+one.
 
-For tests and simulations. Called between two events, when every decision is in the journal. What a restart may change
-is left out on purpose: a back-off ends with it, a lost lease cannot be reclaimed, measured speeds are gone.
+For tests and simulations. Called between two events, when every decision is in the journal. Changes that a restart may
+make are ignored on purpose: a back-off ends with it, a lost lease cannot be reclaimed, measured speeds are gone.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +28,7 @@ def differences(core: Core, batches: Iterable[bytes], now: float) -> list[str]:
 
 
 def standby_differences(core: Core, batches: Sequence[bytes], now: float) -> list[str]:
-    """The same for a scheduler that began to stand by at half of the journal, and takes over now."""
+    """Checks a scheduler that started to stand by at half of the journal, and takes over now."""
     copy = take_over(Core(core.config, now=now, wall_time=now + core.life.wall_offset), batches, now)
     return list(_compare(core, copy)) if copy is not None else ["the journal could not be followed"]
 
@@ -45,7 +46,7 @@ def take_over(core: Core, batches: Sequence[bytes], now: float) -> Core | None:
 
 
 def store_differences(core: Core, path: Path, now: float) -> list[str]:
-    """The same for a store that the scheduler has closed."""
+    """Checks a store that the scheduler has closed."""
     store = SqliteStore(path)
     try:
         return differences(core, store.open(now + core.life.wall_offset).batches, now)
@@ -80,7 +81,7 @@ def _compare_tables(what: str, live: dict[str, Any], rebuilt: dict[str, Any], de
 
 
 def describe_task(task: Task) -> tuple[Any, ...]:
-    """What a restart must not change. A lost lease is kept only in memory, so that it can be reclaimed."""
+    """The state that a restart must not change. A lost lease is kept only in memory, so that it can be reclaimed."""
     spec = (task.number, task.kind, task.priority, task.placement, task.submitter, task.max_attempts)
     if task.final:
         return *spec, task.state.name, task.attempts, task.result, task.failure, task.actor_id

@@ -1,4 +1,4 @@
-"""What happens to the simulated world: submitters, operators and faults, all from one seed."""
+"""The events of the simulated world: submitters, operators and faults, all from one seed."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class World:
         self._sessions = 0
         self._streams: dict[int, SimulatedActor] = {}
         self._last_delivery: dict[tuple[int, str], float] = {}
-        # Decided and not yet committed, and what waits for the commit.
+        # Decisions not yet committed, and the actions that wait for the commit.
         self._uncommitted: list[tuple[bytes, int]] = []
         self._held: list[Callable[[], None]] = []
         self._commit_planned = False
@@ -136,7 +136,7 @@ class World:
         self._wall_skew += seconds
 
     def _boot(self) -> None:
-        """Starts from what was committed, for the first time or after a crash."""
+        """Starts from the committed records, for the first time or after a crash."""
         self._starts += 1
         self._monotonic_base = self._rng.uniform(0.0, 1e6)
         opened = self._store.open(self._wall())
@@ -272,7 +272,7 @@ class World:
 
     def _assign(self, core: Core, action: Assign) -> None:
         self.books.check_order(core, action)
-        # Copied, because the tasks go on changing.
+        # Copied, because the tasks keep changing.
         lease_ids = [task.lease_id for task in action.tasks]
 
         def send() -> None:
@@ -333,7 +333,7 @@ class World:
         return True
 
     def break_stream(self, actor: SimulatedActor) -> None:
-        """The actor knows at once; the scheduler after a while, or never if it is the one that died."""
+        """The actor knows immediately; the scheduler after a while, or never if it is the one that died."""
         session = actor.session
         if not session:
             return

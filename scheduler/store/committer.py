@@ -35,7 +35,7 @@ Batch = tuple[bytes, int, int]
 
 
 class Committer:
-    """Owned by the event loop; only `_run` and what it calls run in the thread."""
+    """Owned by the event loop; only `_run` and the functions it calls run in the thread."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Committer:
                 done.set_exception(error)
 
     async def close(self, deadline_seconds: float) -> bool:
-        """Commits what was added and stops; False when the store did not take it in time."""
+        """Commits the added records and stops; False if the store did not take them in time."""
         if self._loop is None:
             # Never started, because the server could not listen: nothing was announced.
             return self._given == self._committed
@@ -222,7 +222,7 @@ class Committer:
         return True
 
     def _look_after(self) -> None:
-        """Checks an idle store, so that its loss is noticed even while nobody writes."""
+        """Checks an idle store, so that its loss is noticed even if nothing is written."""
         try:
             self._store.check()
             healthy = True

@@ -1,12 +1,12 @@
 """When a journal is shortened: once enough is new since the last snapshot, and not right after an attempt that failed.
 
 Enough is the number in the settings, but at least twice the number of records in that snapshot, so that all compactions
-together write at most a fixed multiple of what is appended.
+together write at most a fixed multiple of the appended records.
 """
 
 from collections.abc import Callable
 
-# A failed compaction, mostly for lack of space, is not tried again at once.
+# A failed compaction, mostly for lack of space, is not tried again immediately.
 RETRY_SECONDS = 30.0
 
 

@@ -14,7 +14,7 @@ class Custody:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._files: list[int] = []
-        # (device and file number, size) of each file that must stay as it is or grow.
+        # (device and file number, size) of each file that may only grow.
         self._seen: dict[Path, tuple[tuple[int, int], int]] = {}
 
     def take_name(self) -> None:
@@ -39,7 +39,7 @@ class Custody:
             try:
                 found = os.stat(path)
             except FileNotFoundError:
-                raise OSError(f"{path} is missing; it was deleted or moved while the scheduler ran") from None
+                raise OSError(f"{path} is gone; it was deleted or moved while the scheduler ran") from None
             if (found.st_dev, found.st_ino) != number:
                 raise OSError(f"{path} was replaced while the scheduler ran")
             if found.st_size < size:

@@ -57,7 +57,7 @@ class Store(Protocol):
         """Whether enough was appended since the last compaction."""
 
     def compact(self) -> Iterator[None]:
-        """Compacts the journal in short steps, between which appends may go on."""
+        """Compacts the journal in short steps, between which appends are possible."""
 
     def close(self) -> None:
         """Releases the store."""

@@ -85,15 +85,15 @@ def check_presence(path: Path, seen: Seen | None) -> None:
     if seen is not None and (not path.exists() or not path.stat().st_size):
         what = "is empty" if path.exists() else "is gone"
         raise DamagedJournal(
-            f"{path} {what}; it had {seen.last_id} batches. Restore it, or set store.repair=true to begin anew without "
-            "what was accepted before",
+            f"{path} {what}; it had {seen.last_id} batches. Restore it, or set store.repair=true to start without "
+            "the tasks accepted before",
             where=str(path),
         )
 
 
 def check_identity(path: Path, identity: int, seen: Seen | None) -> None:
     if seen is not None and identity != seen.identity:
-        what = "has lost its beginning" if not identity else "is not the store that was here before"
+        what = "has lost its header" if not identity else "is not the store that was here before"
         raise DamagedJournal(
             f"{path} {what}. Restore it, or set store.repair=true to continue with the tasks it has", where=str(path)
         )
@@ -103,8 +103,8 @@ def check_length(path: Path, last_id: int, seen: Seen | None) -> None:
     if seen is not None and last_id < seen.last_id:
         raise DamagedJournal(
             f"{path} ends with row {last_id} and had {seen.last_id}: {seen.last_id - last_id} batches that were "
-            "acknowledged are gone, perhaps with the file ending in -wal. Restore it, or set store.repair=true to go "
-            "on without them",
+            "acknowledged are lost, perhaps with the file ending in -wal. Restore it, or set store.repair=true to "
+            "continue without them",
             where=str(path),
         )
 

@@ -193,7 +193,7 @@ def _number(found: object, key: str, path: Path) -> int:
 
 def _damaged(what: str, where: str) -> DamagedJournal:
     return DamagedJournal(
-        f"{what}; restore a copy, or set store.repair=true to go on without what cannot be read", where=where
+        f"{what}; restore a copy, or set store.repair=true to continue without the unreadable records", where=where
     )
 
 

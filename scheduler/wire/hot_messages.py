@@ -1,4 +1,4 @@
-"""The busy messages, read and written by hand: only what the core needs, everything else stays encoded.
+"""The busy messages, read and written by hand: only the fields that the core needs, all others stay encoded.
 
 protobuf parses every message first, in C, so that all bytes that are kept are known to be valid. Messages of an
 unusual shape are read through the generated classes. An assignment is a lease in front of bytes that were encoded once

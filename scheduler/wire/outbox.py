@@ -49,7 +49,7 @@ class Assignments:
         self._core = core
         self._session = session
         self._tasks = tasks
-        # Copied, because the tasks go on changing.
+        # Copied, because the tasks keep changing.
         self._lease_ids = [task.lease_id for task in tasks]
         self._known = known
 
@@ -61,7 +61,7 @@ class Assignments:
         self._core.begin(self._session, self._tasks, self._lease_ids, now)
 
     def encode(self) -> Iterable[bytes]:
-        """Encodes the leases that still stand; each is checked when its turn comes."""
+        """Encodes the leases that are still valid; each is checked at its turn."""
         tasks = self._tasks
         if len(tasks) == 1 or sum([len(task.body) for task in tasks]) <= hot_messages.PART_BYTES:
             standing = self._core.standing(self._session, tasks, self._lease_ids)

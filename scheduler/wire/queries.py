@@ -35,7 +35,7 @@ MAX_TRACE_SECONDS = 3600
 
 
 def list_tasks(core: Core, request: pb.ListTasksRequest, submitters: str = "") -> pb.ListTasksResponse:
-    """Newest first, of submitters that begin with `submitters`; the page token is the number of the last task seen.
+    """Newest first, of submitters with the prefix `submitters`; the page token is the number of the last task seen.
 
     A page may be short if it searches for rare tasks among very many, so that other callers need not wait for it.
     """

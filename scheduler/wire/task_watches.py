@@ -28,8 +28,8 @@ class Watch:
     def __init__(self, task_ids: set[str], submitter: str = "", wake: asyncio.Event | None = None) -> None:
         self.waiting_for = task_ids
         self.submitter = submitter
-        # Tasks that were final before the watch began; the last is the next to go. Kept by id, so that a slow reader
-        # keeps no forgotten task in memory.
+        # Tasks that were final before the watch started; the last is the next to be sent. Kept by id, so that a slow
+        # reader keeps no forgotten task in memory.
         self._early: list[str] = []
         self._find: Callable[[str], Task | None] = lambda task_id: None
         self._ready: list[Task] = []
@@ -168,7 +168,7 @@ class Watchers:
             _remove(self._by_submitter, watch.submitter, watch)
 
     def notify(self, tasks: Iterable[Task]) -> None:
-        """Tells everyone who waits for these final tasks."""
+        """Notifies all watches of these final tasks."""
         by_task, by_submitter = self._by_task, self._by_submitter
         if not by_task and not by_submitter:
             return

@@ -102,7 +102,7 @@ def _outliers(answers: Sequence[Answer], voters: Sequence[float], config: Federa
     factor = config.gate.outlier_factor
     if not factor or len(voters) < _FEWEST_VOTERS:
         return set()
-    # When all nodes stand still, the first that moves must not become an outlier.
+    # When no node's model moves, the first that moves must not become an outlier.
     longest = factor * max(middle(voters), 1e-12)
     return {answer.nonce for answer in answers if answer.norm > longest}
 

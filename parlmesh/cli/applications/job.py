@@ -29,7 +29,7 @@ def report(
     scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Show a job's critical path, what its slots did, and what one more slot would have gained."""
+    """Show a job's critical path, the use of its slots, and the gain of one more slot."""
     import json
     from dataclasses import asdict
 

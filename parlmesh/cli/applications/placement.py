@@ -99,7 +99,7 @@ def recommend(
     plugins: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print what a policy would do on a live cluster now, and the predicted latency. Changes nothing."""
+    """Print the changes that a policy would make to a live cluster now, and the predicted latency. Changes nothing."""
     import json
 
     cluster = _live(live, config)

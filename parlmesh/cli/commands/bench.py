@@ -1,4 +1,4 @@
-"""`parlmesh bench`: measures how fast a fleet trains on this machine, and where its time goes."""
+"""`parlmesh bench`: measures how fast a fleet trains on this machine, and how it spends its time."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any

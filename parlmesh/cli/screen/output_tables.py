@@ -1,4 +1,4 @@
-"""Prints the fleet's answers to stdout: tables for people, JSON lines for programs."""
+"""Prints the fleet's answers to stdout: readable tables, JSON lines for programs."""
 
 import json
 import sys
@@ -71,7 +71,7 @@ def say(text: str, *, to_stderr: bool = False) -> None:
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, nothing: str) -> None:
     """Prints a table, or the sentence `nothing` when there are no rows.
 
-    A column that begins with ">" holds numbers and is right-aligned. A column that ends with "?" is dropped if the
+    A column that starts with ">" holds numbers and is right-aligned. A column that ends with "?" is dropped if the
     terminal is too narrow, the last one first. If that is not enough, texts become narrower: they wrap after a word,
     and a longer word ends in "…". Numbers and the first text, which names the row, stay whole.
     """

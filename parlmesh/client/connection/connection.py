@@ -87,7 +87,7 @@ class Connection:
         )
 
     async def open(self) -> None:
-        """Returns when outcomes can arrive; Unavailable when nobody answers in time."""
+        """Returns when outcomes can arrive; Unavailable if no scheduler answers in time."""
         seconds = self._config.connect_seconds
         self._keeper = asyncio.create_task(self._keep(), name="parlmesh client")
         try:
@@ -103,7 +103,7 @@ class Connection:
         self.calls.check()
 
     async def close(self) -> None:
-        """Ends every wait; tasks that were accepted go on without this client."""
+        """Ends every wait; tasks that were accepted continue without this client."""
         cancelled = asyncio.create_task(self._all_cancelled(), name="parlmesh client takes leave")
         try:
             # No asyncio.timeout: before 3.11.3 it misbehaves in a task that is being cancelled.

@@ -28,7 +28,7 @@ _NO_NAMES: frozenset[str] = frozenset()
 
 
 class Outgoing:
-    """Parcels that wait for a request. Whatever is ready goes out together; nothing waits for more."""
+    """Parcels that wait for a request. All ready parcels are sent together; none waits for more."""
 
     def __init__(self, *, most_tasks: int, most_bytes: int) -> None:
         self._most_tasks = most_tasks
@@ -81,7 +81,7 @@ class Outgoing:
 
 
 class Submissions:
-    """Takes what users hand in. Every task gets an id of its own, unless the user gave it one."""
+    """Takes the tasks of users. Every task gets a new id, unless the user gave it one."""
 
     def __init__(
         self,
@@ -251,7 +251,7 @@ class Encoder:
         self._heads: dict[tuple[object, ...], bytes] = {}
 
     def task(self, request: TaskRequest, task_id: str) -> bytes:
-        """One `tasks` field of a SubmitTaskStreamRequest; InvalidInput names what cannot be sent."""
+        """One `tasks` field of a SubmitTaskStreamRequest; InvalidInput names the part that cannot be sent."""
         try:
             name = task_id.encode()
             spec = _TASK_ID + varint(len(name)) + name + self._head(request)

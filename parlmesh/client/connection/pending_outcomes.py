@@ -155,7 +155,7 @@ class UnclaimedOutcomes:
         return outcome
 
     async def wait(self, task_id: str, seconds: float) -> Outcome:
-        """The outcome of a task that is known to be on its way."""
+        """The outcome of a task that is known to be pending."""
         waiter: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(task_id, []).append(waiter)
         try:

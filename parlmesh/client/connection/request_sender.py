@@ -128,7 +128,7 @@ class Sender:
         )
 
     def give_up(self, task_ids: Iterable[str]) -> None:
-        """Cancels tasks whose callers gave up: at once, or as soon as the request that carries them is answered."""
+        """Cancels tasks whose callers gave up: immediately, or as soon as the request that carries them is answered."""
         unsent = self._outgoing.prune(self._pending)
         under_way = self._awaiting()
         accepted = []

@@ -1,6 +1,6 @@
 """Actions taken on a node that may have to be undone. Each is recorded before it is taken.
 
-A deed is one such action. It is begun, then done, and stands once its loop has confirmed it. The node itself undoes a
+A deed is one such action. It is started, then done, and final once its loop has confirmed it. The node itself undoes a
 deed that is not confirmed in time: its loop has died, or the deed has cut the connection to it. It also undoes a deed
 that was begun but never done, because its actor died meanwhile.
 """

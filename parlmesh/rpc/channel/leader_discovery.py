@@ -194,7 +194,7 @@ class LeaderChannel(grpc.aio.Channel):
         await self._channels.pop(index).close()
 
     def _shown(self) -> grpc.aio.Channel | None:
-        """The channel whose state stands for all."""
+        """The channel whose state represents all."""
         index = self._leader if self._leader is not None else next(iter(self._channels), None)
         return None if index is None else self._channels[index]
 

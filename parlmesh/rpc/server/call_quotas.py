@@ -132,7 +132,7 @@ class Quotas:
             )
 
     async def wait_to_be_read(self, identity: Identity) -> Callable[[], None] | None:
-        """Waits until one more request of a stranger may be read; call the result when the reading is over.
+        """Waits until one more request of a stranger may be read; call the result when the reading has ended.
 
         A request that waits costs at most its stream's window; one that is read costs its whole size.
         """

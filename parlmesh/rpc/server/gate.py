@@ -146,7 +146,7 @@ def _wrap(handler: Handler, method: str, bodies: Bodies | None, streams: OpenStr
         async def run(request: Any, context: Context) -> Any:
             if handler.request_streaming and not opened:
                 # A write that is cancelled continues in gRPC. If it were the first, no status could be sent after it,
-                # and the stream would stay open until its client gave up.
+                # and the stream would stay open until its client stopped waiting.
                 await context.send_initial_metadata(())
             await metered(stream(await request_of(request, context), context))
     else:

@@ -50,7 +50,7 @@ class Games(Protocol):
         """Observations [N, *shape] of the side to move, or with `waiting` of the other side."""
 
     def legal(self, which: Array) -> Array:
-        """Legal moves of the side to move, bool [N, choices]; none once a game is over."""
+        """Legal moves of the side to move, bool [N, choices]; none once a game has ended."""
 
     def play(self, which: Array, moves: Array) -> Array:
         """Makes legal moves [N] and returns the movers' verdicts, int8 [N]. The other side is to move afterwards."""

@@ -22,7 +22,7 @@ class DqnConfig(Config):
     n_step: int = Field(default=3, ge=1, le=1_000)
     """Rewards in a target before it relies on the target network."""
     double: bool = True
-    """Let the network in training choose the action that the target network values."""
+    """Let the network in training choose the action whose value the target network gives."""
     dueling: bool = False
     """Split the values of actions into the value of the state and advantages."""
     target_interval: int = Field(default=100, ge=1)

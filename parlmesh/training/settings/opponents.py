@@ -19,12 +19,12 @@ class OpponentsConfig(Config):
     interval_versions: int = Field(default=20, ge=1, le=1_000_000)
     """Versions between two that become opponents; the first one always does."""
     kept: int = Field(default=20, ge=1, le=200)
-    """Past versions kept as opponents; beyond that, the version closest to its neighbours goes."""
+    """Past versions kept as opponents; beyond that, the version closest to its neighbours is removed."""
     versions_per_rollout: int = Field(default=2, ge=1, le=16)
     """Past versions that one rollout plays against."""
     match_games: int = Field(default=0, ge=0, le=10_000)
     """Games against each of a few references after every evaluation: the first and the newest opponent and the promoted
-    model; Elo with its error goes to the curves and the model. 0 = none."""
+    model; Elo with its error is written to the curves and the model. 0 = none."""
     gate: bool = False
     """Promote an evaluated model when its match shows that it beats the promoted one: the lower end of its score's 95 %
     interval is above a half. If none is promoted, the first one is. Needs match_games."""

@@ -37,8 +37,8 @@ class EnvironmentConfig(Config):
     stacked: int = Field(default=1, ge=1, le=64)
     """How many of the last observations the policy sees together; images are stacked as channels."""
     threads: int | None = Field(default=None, ge=1, le=1_024)
-    """Threads of a slot that step its environments in parallel, if they have no vector form of their own; null = 1, or
-    up to 16 once steps are found to wait for something other than the processor."""
+    """Threads of a slot that step its environments in parallel, if they have no vector form; null = 1, or up to 16 once
+    steps are found to wait for something other than the processor."""
     float64: bool = False
     """Keep the precision of float64 observations; otherwise they become float32 as they leave the environment."""
 
@@ -56,7 +56,7 @@ class TrainingConfig(Config):
     step_budget: int = Field(default=300_000, ge=1)
     """Environment steps after which the run ends."""
     goal_return: float | None = 475.0
-    """Mean return of an evaluation at which the run ends; null = go on to the budget."""
+    """Mean return of an evaluation at which the run ends; null = continue to the budget."""
     goal_evaluations: int = Field(default=3, ge=1, le=100)
     """Evaluations in a row that must reach the goal: a single one may be luck."""
     num_envs: int = Field(default=64, ge=1, le=65_536)
@@ -64,7 +64,7 @@ class TrainingConfig(Config):
     trajectory_steps: int = Field(default=32, ge=1, le=65_536)
     """Steps of every environment in one trajectory; 8 for sac and td3."""
     restart_steps: int = Field(default=4_096, ge=0)
-    """Steps after which an environment begins its next episode from a fresh seed, so that a serial run can be resumed
+    """Steps after which an environment starts its next episode from a fresh seed, so that a serial run can be resumed
     exactly without replaying everything; no episode is cut short for it. 0 = never, and a resumed serial run plays
     other games. A fleet that may lag cannot be resumed exactly and never does it."""
     batch_trajectories: int = Field(default=1, ge=1, le=4_096)

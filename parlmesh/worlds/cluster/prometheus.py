@@ -83,7 +83,7 @@ def _asked(url: str, what: str, parameters: Mapping[str, str]) -> list[Any]:
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
-    """Prometheus' own error message, or the beginning of the answer."""
+    """Prometheus' own error message, or the start of the answer."""
     try:
         body = error.read(2000)
         said = json.loads(body)["error"]

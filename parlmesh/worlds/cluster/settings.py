@@ -1,4 +1,4 @@
-"""How to reach a live cluster, what may be changed there, and how fast."""
+"""How to reach a live cluster, and the permitted changes and their rate."""
 
 from pathlib import Path
 

@@ -15,7 +15,8 @@ _UP_PODS, _UP_FACTOR = 4, 2
 class Autoscaler:
     """ceil(replicas · utilisation / target), unchanged within a tenth of the target.
 
-    Scales up at once, by at most 4 pods or 100 % per 15 s; scales down to the highest recommendation of the last 300 s.
+    Scales up immediately, by at most 4 pods or 100 % per 15 s; scales down to the highest recommendation of the last
+    300 s.
     """
 
     def __init__(self, target: float, step_seconds: float, least: int, most: int) -> None:

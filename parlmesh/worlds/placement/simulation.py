@@ -132,7 +132,7 @@ class Simulation:
     def step(self, wanted: Array, refused: Array) -> Served:
         """Moves pods to where they are wanted [E, N, D] and serves the load of one step."""
         serving = np.minimum(self.pods, wanted)
-        # The time of an ended episode stands still.
+        # The time of an ended episode does not advance.
         self.time = np.minimum(self.time + 1, self.settings.episode_steps)
         self._look()
         alive = self.alive[:, :, None]

@@ -37,7 +37,7 @@ class View(Protocol):
 class ScalingView:
     """v1: scales one deployment down, up or not; a state per pair of replicas and load level. Small enough for a table.
 
-    A new pod goes to the nearest node with room; the farthest one is removed.
+    A new pod is placed on the nearest node with room; the farthest one is removed.
     """
 
     def __init__(self, simulation: Simulation) -> None:

@@ -90,7 +90,7 @@ class Recomputed(Baseline):
         return etx
 
     def choose(self) -> Array:
-        """From the latest table; the node also knows the current state of its own links."""
+        """Routes by the latest table; the node also knows the current state of its own links."""
         packets, choices = self.packets, self.envs.choices
         since = packets.time // self._every * self._every
         beyond = np.empty(choices.cost.shape)

@@ -1,7 +1,7 @@
 """The rows of the shared journal. Every write is one statement, which takes effect only under the leader's epoch.
 
 FOR KEY SHARE lets the lease be renewed in the meantime, and conflicts only with a change of the epoch, which is a key:
-a takeover waits for the statement that is under way, and every later one of the old leader finds another epoch.
+a takeover waits for the statement in progress, and every later one of the old leader finds another epoch.
 """
 
 from collections.abc import Iterator
@@ -54,8 +54,8 @@ class Claim(NamedTuple):
 
 
 class Rows:
-    """The journal over one connection, read by anyone and written under a claim. OSError when the database cannot be
-    reached."""
+    """The journal over one connection, read by any scheduler and written under a claim. OSError when the database
+    cannot be reached."""
 
     def __init__(self, lane: Lane, where: str) -> None:
         self._lane = lane

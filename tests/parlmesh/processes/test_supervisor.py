@@ -73,7 +73,7 @@ async def test_a_child_that_keeps_ending_is_given_up_with_its_last_lines(tmp_pat
             await supervised.settled.wait()
     assert supervised.state is ChildState.GIVEN_UP
     assert supervised.restarts == QUICK.max_restarts
-    assert supervised.reason.startswith("child ended 4 times within 60 s and was given up (exit code 1")
+    assert supervised.reason.startswith("child ended 4 times within 60 s and is not restarted (exit code 1")
     assert "no such world" in supervised.reason
     assert notes[-1] == supervised.reason
 

@@ -57,7 +57,7 @@ def test_its_lease_is_not_written_down_yet(harness: Harness) -> None:
     harness.connect("a")
     harness.hang_disk(failing=True)
     harness.submit(Task("t", "noop"))
-    assert why(harness, "t") == 'attempt 1 goes to actor "a" once its lease is written down'
+    assert why(harness, "t") == 'attempt 1 is sent to actor "a" once its lease is written down'
 
 
 def test_it_waits_for_others(harness: Harness) -> None:

@@ -72,9 +72,9 @@ def run_in_turns(
     settle: Callable[[float], float] = wait_until_quiet,
     clear: Callable[[], None] = lambda: None,
 ) -> None:
-    """Every first run, then every second run, and so on. What fails once is not tried again.
+    """Every first run, then every second run, and so on. A measurement that fails once is not repeated.
 
-    A run that others disturb is repeated as long as `quiet_seconds` last. `clear` ends the processes that a run left
+    A disturbed run is repeated for up to `quiet_seconds`. `clear` ends the processes that a run left
     behind.
     """
     for turn, measurement in in_turns(measurements):

@@ -42,7 +42,7 @@ async def _soon(kept: UnclaimedOutcomes, outcome: Outcome) -> None:
 
 async def test_a_wait_ends_at_its_deadline_and_the_outcome_is_kept_for_the_next() -> None:
     kept = claims()
-    with pytest.raises(DeadlineExceeded, match=r'task "a" has no outcome after 0\.001 s; it goes on'):
+    with pytest.raises(DeadlineExceeded, match=r'task "a" has no outcome after 0\.001 s; it still runs or waits'):
         await kept.wait("a", 0.001)
     kept.settle([end("a")])
     assert kept.claim("a") is not None
