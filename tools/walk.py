@@ -12,6 +12,8 @@ calls that function had it before, and counts too. Codecs and checks are in, con
 
 import argparse
 import asyncio
+import contextlib
+import os
 import re
 import sys
 import tempfile
@@ -20,17 +22,25 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+# As the binaries do; threads of numpy that wait would keep all others from their cores.
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
 
 from parlmesh.grpc_engine import choose_engine  # noqa: E402
 
 choose_engine()
+
+import grpc.aio  # noqa: E402
 
 from actor.config import ActorConfig  # noqa: E402
 from actor.serve import serve as serve_actor  # noqa: E402
 from learner.config import LearnerConfig  # noqa: E402
 from learner.serve import serve as serve_learner  # noqa: E402
 from parlmesh.client import PARLController, TaskRequest  # noqa: E402
+from parlmesh.rpc import open_channel  # noqa: E402
 from parlmesh.testing import free_port  # noqa: E402
+from parlmesh.v1.training_service_pb2 import GetTrainingRequest  # noqa: E402
+from parlmesh.v1.training_service_pb2_grpc import TrainingServiceStub  # noqa: E402
 from scheduler.config import SchedulerConfig  # noqa: E402
 from scheduler.serve import serve as serve_scheduler  # noqa: E402
 from tools.call_trace import TaskTrail, Trace  # noqa: E402
@@ -38,7 +48,9 @@ from tools.trajectory_trace import TrajectoryTrail  # noqa: E402
 
 _STOP_SECONDS = 10.0
 _START_SECONDS = 60.0
-_WARM_UP_SECONDS = 5.0
+_POLL_SECONDS = 0.1
+# Trajectories before the one that is followed: they opened everything, and a reader knows the layouts of their columns.
+_WARM_UP = 100
 
 _MARK = "the task that is followed"
 
@@ -81,14 +93,25 @@ async def trajectory(trace: Trace) -> list[str]:
         stop = asyncio.Event()
         training = serve_learner(settings, stop)
         async with _Services(_scheduler(port, {"kind": "memory"}), (training, stop), _actor(port, learner)):
-            # After some that opened everything.
-            await asyncio.sleep(_WARM_UP_SECONDS)
+            await _received(learner, _WARM_UP)
             ended = asyncio.Event()
             trace.trail = TrajectoryTrail(ended.set)
             async with asyncio.timeout(_START_SECONDS):
                 with trace.on():
                     await ended.wait()
             return trace.calls
+
+
+async def _received(learner: int, wanted: int) -> None:
+    """Waits until the learner has received so many trajectories."""
+    async with open_channel(f"127.0.0.1:{learner}") as channel, asyncio.timeout(_START_SECONDS):
+        stub = TrainingServiceStub(channel)
+        received = 0
+        while received < wanted:
+            await asyncio.sleep(_POLL_SECONDS)
+            with contextlib.suppress(grpc.aio.AioRpcError):  # it is not there yet
+                answer = await stub.GetTraining(GetTrainingRequest(run_id="run"), timeout=_START_SECONDS)
+                received = answer.training.progress.received_trajectories
 
 
 def _scheduler(port: int, store: dict[str, Any]) -> tuple[Any, asyncio.Event]:
