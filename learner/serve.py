@@ -2,6 +2,7 @@
 
 import asyncio
 
+from parlmesh.blobs.free_space import place_for_blobs
 from parlmesh.config import effective, to_yaml
 from parlmesh.durable_files import replace_file
 from parlmesh.rpc import open_channel
@@ -14,6 +15,7 @@ from . import metrics
 from .build import EFFECTIVE, build_federations, build_runs, build_services, with_size_limits
 from .config import LearnerConfig
 from .files.folder_lock import FolderLock
+from .services.upload_folder import sweep
 
 log = get_logger("parlmesh.learner")
 
@@ -26,6 +28,7 @@ async def serve(config: LearnerConfig, stop: asyncio.Event) -> None:
     if config.mode == "fleet":
         config = await asyncio.to_thread(with_size_limits, config)
     log.info("configured", config=effective(config))
+    await asyncio.to_thread(sweep, place_for_blobs())
     channel = open_channel(config.scheduler, config.security)
     runs = build_runs(config, channel) if config.mode != "federation" else None
     lock = None

@@ -15,6 +15,7 @@ import xxhash
 
 from parlmesh.blobs import BlobFolder, Blobs, Reference, check_name
 from parlmesh.blobs.free_space import cannot_keep, place_for_blobs, usable_bytes
+from parlmesh.blobs.private_folder import make_private
 from parlmesh.blobs.spares import is_private, private_file
 from parlmesh.durable_files import write_all
 from parlmesh.errors import FleetError, NotFound, Unavailable
@@ -190,9 +191,10 @@ async def _pieces(folder: BlobFolder, reference: Reference) -> AsyncIterator[Put
 def _cache_folder(address: str) -> Path:
     """One folder per scheduler, for all processes of this host and user."""
     folder = place_for_blobs() / f"parlmesh-{os.getuid()}-cache-{sha256(address.encode()).hexdigest()[:16]}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        raise FleetError(f"{folder} belongs to another user", reason="BLOB_FOLDER")
+    if not make_private(folder):
+        raise FleetError(
+            f"{folder} must be a folder that this user alone may use; remove what is there", reason="BLOB_FOLDER"
+        )
     return folder
 
 

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from parlmesh.blobs.free_space import is_shared_memory, place_for_blobs
+from parlmesh.blobs.private_folder import is_private_folder
 
 KEY = "parlmesh-upload-files"
 """Key in the initial metadata of an upload stream; its value is the prefix of the file names."""
 UNREADABLE = "UPLOAD_FILE"
 """The learner's reason when it cannot read a file: the actor sends the trajectory then."""
 LEAST_BYTES, MOST_BYTES = 64 << 10, 4 << 20
-"""Smaller requests are as cheap to send; larger ones would take much memory, because files are kept."""
-_FOLDER = re.compile(r"parlmesh-\d+-u[0-9a-f]{16}")
+"""Smaller requests cost no more when they are sent; larger ones would take much memory, as files are kept."""
+FOLDER = re.compile(r"parlmesh-\d+-u[0-9a-f]{16}")
+"""Names of the folders of all learners."""
 _STREAM = re.compile(r"[0-9a-f]{32}")
 
 
@@ -29,15 +31,6 @@ def folder_of(run_dir: Path) -> Path | None:
     return place / f"parlmesh-{os.getuid()}-u{sha256(str(run_dir.resolve()).encode()).hexdigest()[:16]}"
 
 
-def is_private(folder: Path) -> bool:
-    """Whether only this user may use the folder: in shared memory any user could have made one of this name."""
-    try:
-        found = os.lstat(folder)
-    except OSError:
-        return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
-
-
 def told_files(metadata: Iterable[Any] | None) -> str:
     """The prefix of this stream's file names; empty if the learner offers none, or not on this host.
 
@@ -45,9 +38,9 @@ def told_files(metadata: Iterable[Any] | None) -> str:
     """
     told = next((value for key, value in metadata or () if key == KEY and isinstance(value, str)), "")
     path = Path(told)
-    named = _FOLDER.fullmatch(path.parent.name) and _STREAM.fullmatch(path.name)
+    named = FOLDER.fullmatch(path.parent.name) and _STREAM.fullmatch(path.name)
     # Nothing else may be written to, whatever a server says.
-    if not told or not named or path.parent.parent != place_for_blobs() or not is_private(path.parent):
+    if not told or not named or path.parent.parent != place_for_blobs() or not is_private_folder(path.parent):
         return ""
     try:
         return told if stat.S_ISREG(os.lstat(path).st_mode) else ""

@@ -10,6 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from parlmesh.blobs.free_space import place_for_blobs
+from parlmesh.blobs.private_folder import make_private
 from parlmesh.errors import FailedPrecondition
 from parlmesh.telemetry import get_logger
 
@@ -43,9 +44,7 @@ def claim(folder: Path) -> int:
 
     In shared memory, any user could have made a folder of this name first, to read what is written to it.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = os.lstat(folder)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    if not make_private(folder, parents=True):
         raise FailedPrecondition(
             f"{folder} must be a folder that this user alone may read; remove it, or set blobs.folder",
             reason="BLOB_FOLDER",

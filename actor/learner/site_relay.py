@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +96,8 @@ class Relay:
             self._leave(error)
         else:
             self._metrics.relay_fetches.labels("fetched").inc()
-            return fetched
+            # Its bytes were checked; what it says about them was not.
+            return replace(fetched, digest=announced.digest, run_uid=announced.run_uid)
         return None
 
     def _leave(self, error: FleetError) -> None:

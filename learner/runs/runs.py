@@ -183,9 +183,10 @@ class Runs:
         entry = self._entries.get(run_id)
         return None if entry is None or entry.live is None else entry.live.run
 
-    def refuse(self, run: TrainingRun | None, error: FleetError, sender: str) -> None:
-        """Counts a trajectory that could not even be read."""
-        self.strikes.add(sender, error.reason, error.message)
+    def refuse(self, run: TrainingRun | None, error: FleetError, sender: str, *, strike: bool = True) -> None:
+        """Counts a trajectory that could not even be read, and unless it may be an honest actor's, a strike."""
+        if strike:
+            self.strikes.add(sender, error.reason, error.message)
         if run is not None:
             run.queue.refuse(error)
         else:

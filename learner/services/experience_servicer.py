@@ -3,17 +3,17 @@
 import asyncio
 import os
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc.aio
 from google.rpc import status_pb2  # type: ignore[import-untyped]
 
-from parlmesh.errors import FleetError, ResourceExhausted, Unavailable
+from parlmesh.errors import FailedPrecondition, FleetError, ResourceExhausted, Unavailable
 from parlmesh.rpc import caller, message_limit_metadata, status_from_error
-from parlmesh.rpc.server import metered, opens_by_itself
+from parlmesh.rpc.server import message_check, metered, opens_by_itself
 from parlmesh.security import Role
-from parlmesh.upload_files import MOST_BYTES
+from parlmesh.upload_files import MOST_BYTES, UNREADABLE
 from parlmesh.v1 import experience_service_pb2 as pb
 from parlmesh.v1.experience_service_pb2_grpc import ExperienceServiceServicer
 from parlmesh.wire import ReceivedTrajectory, TensorLimits, TrajectoryReader, field_head
@@ -32,6 +32,9 @@ _JOIN_SECONDS = 0.005
 _LEAST_PATIENCE, _MOST_PATIENCE = 16, 256
 _OFTEN = 2
 _FILE = field_head(pb.UploadTrajectoriesRequest.DESCRIPTOR.fields_by_name["file"].number, 0)[:1]
+
+_SERVICE = pb.DESCRIPTOR.services_by_name["ExperienceService"]
+_METHOD = f"/{_SERVICE.full_name}/{_SERVICE.methods_by_name['UploadTrajectories'].name}"
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -86,13 +89,15 @@ class ExperienceServicer(ExperienceServiceServicer):
     async def _take(
         self, requests: AsyncIterator[bytes], files: UploadFiles | None, receipts: "Receipts", node_id: str
     ) -> None:
-        reader = TrajectoryReader(self._limits)
+        reader, check = TrajectoryReader(self._limits), message_check(_METHOD)
         async for encoded in requests:
             if encoded.startswith(_FILE):
                 named = pb.UploadTrajectoriesRequest.FromString(encoded).file
                 try:
-                    encoded = self._read_file(files, named)
-                except FleetError as error:
+                    encoded = self._read_file(files, named, check)
+                except (FailedPrecondition, ResourceExhausted) as error:
+                    # Honest actors may meet a file that cannot be read, but name none that is too large.
+                    self._runs.refuse(None, error, node_id, strike=error.reason != UNREADABLE)
                     refusal = pb.UploadTrajectoriesResponse(sequence=named.sequence, status=status_from_error(error))
                     await receipts.put(refusal, together=False)
                     continue
@@ -107,8 +112,10 @@ class ExperienceServicer(ExperienceServiceServicer):
                 receipt.policy_version, receipt.credits = run.progress.version, run.queue.room
             await receipts.put(receipt, together=request.receipts_together)
 
-    def _read_file(self, files: UploadFiles | None, named: pb.UploadFile) -> bytes:
-        """A copy, which the actor can no longer change."""
+    def _read_file(
+        self, files: UploadFiles | None, named: pb.UploadFile, check: Callable[[bytes], bytes] | None
+    ) -> bytes:
+        """A copy, which the actor can no longer change; `check` is the check that a sent message passes."""
         if files is None:
             raise unreadable("no files were offered on this stream")
         limit = min(MOST_BYTES, self._message_bytes)
@@ -116,6 +123,8 @@ class ExperienceServicer(ExperienceServiceServicer):
             text = f"file {named.number} has {named.size_bytes} bytes; the limit is {limit}"
             raise ResourceExhausted(text, reason="TOO_LARGE")
         data = os.pread(files.descriptor(named.number), named.size_bytes, 0)
+        if check is not None:
+            data = check(data)
         if len(data) != named.size_bytes:
             raise unreadable(f"file {named.number} has {len(data)} bytes, not {named.size_bytes}")
         return data

@@ -1,5 +1,6 @@
 """Files in shared memory for the trajectories of actors on this host: reading one takes a third of receiving it."""
 
+import fcntl
 import os
 import secrets
 import shutil
@@ -7,9 +8,10 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from parlmesh.blobs.private_folder import is_private_folder, make_private
 from parlmesh.errors import FailedPrecondition
 from parlmesh.telemetry import get_logger
-from parlmesh.upload_files import KEY, UNREADABLE, file_of, is_private
+from parlmesh.upload_files import FOLDER, KEY, UNREADABLE, file_of
 
 log = get_logger("parlmesh.learner")
 
@@ -18,41 +20,61 @@ _MOST_FILES = 64
 
 
 class UploadFolder:
-    """Exists while streams are open; files that a killed learner left in it are removed before the first stream."""
+    """Exists, locked, while streams are open; files that a killed learner left in it are removed before the first."""
 
     def __init__(self, path: Path | None) -> None:
         """None = actors send everything."""
         self._path = path
         self._streams = 0
+        self._lock: int | None = None
+        self._failed = False
 
     def open(self) -> "UploadFiles | None":
-        """The files of a new stream; None if there is no folder for them."""
+        """The files of a new stream; None if there are none for it, while those of other streams go on."""
         if self._path is None:
             return None
         try:
-            self._path.mkdir(mode=0o700, exist_ok=True)
-            if not is_private(self._path):
-                raise PermissionError(f"{self._path} must be a folder that this user alone may read")
-            if not self._streams:
-                _remove(self._path, "")
+            self._claim(self._path)
             files = UploadFiles(self._path / secrets.token_hex(16))
         except OSError as error:
-            log.warning("no_upload_folder", path=str(self._path), error=str(error))
-            self._path = None
+            # It may pass, as when descriptors have run out; each later stream tries again.
+            (log.debug if self._failed else log.warning)("no_upload_files", path=str(self._path), error=str(error))
+            self._failed = True
+            self._leave()
             return None
+        self._failed = False
         self._streams += 1
         return files
 
     def close(self, files: "UploadFiles | None") -> None:
         """Removes the files of a stream that has ended, and with the last one the folder."""
-        if files is None or self._path is None:
+        if files is None:
             return
-        self._streams -= 1
         files.close()
-        _remove(self._path, files.path.name)
-        if not self._streams:
-            with suppress(OSError):
-                self._path.rmdir()
+        self._streams -= 1
+        self._leave()
+
+    def _claim(self, path: Path) -> None:
+        """Makes and locks the folder unless this was done; OSError if it cannot be used."""
+        if not make_private(path):
+            raise PermissionError(f"{path} must be a folder that this user alone may use")
+        if self._lock is not None:
+            if os.path.samestat(os.fstat(self._lock), os.lstat(path)):
+                return
+            os.close(self._lock)  # somebody removed it
+            self._lock = None
+        self._lock = _locked(path)
+        _clear(path)
+
+    def _leave(self) -> None:
+        """Removes the folder if no stream is open."""
+        if self._streams or self._path is None or self._lock is None:
+            return
+        _clear(self._path)
+        with suppress(OSError):
+            self._path.rmdir()
+        os.close(self._lock)
+        self._lock = None
 
 
 class UploadFiles:
@@ -87,9 +109,15 @@ class UploadFiles:
         return found
 
     def close(self) -> None:
+        """Closes and removes them by the names that they may have: the folder may be full of other streams' files."""
         for descriptor in self._descriptors.values():
             os.close(descriptor)
         self._descriptors.clear()
+        path = str(self.path)
+        for name in (path, *(file_of(path, number) for number in range(_MOST_FILES))):
+            # A folder stays, until the last stream ends.
+            with suppress(OSError):
+                os.unlink(name)
 
 
 def unreadable(why: str) -> FailedPrecondition:
@@ -97,11 +125,37 @@ def unreadable(why: str) -> FailedPrecondition:
     return FailedPrecondition(why, reason=UNREADABLE)
 
 
-def _remove(folder: Path, beginning: str) -> None:
+def sweep(place: Path) -> None:
+    """Removes the folders that killed learners of this user left there: nobody holds their locks."""
+    for folder in place.glob(f"parlmesh-{os.getuid()}-u*"):
+        if FOLDER.fullmatch(folder.name) is None or not is_private_folder(folder):
+            continue
+        try:
+            lock = _locked(folder)
+        except OSError:
+            continue
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+            log.info("upload_folder_swept", folder=str(folder))
+        finally:
+            os.close(lock)
+
+
+def _locked(folder: Path) -> int:
+    """The folder's descriptor, which holds its lock until it is closed or this process ends; OSError if another process
+    has the lock."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _clear(folder: Path) -> None:
     with suppress(OSError):
         for file in folder.iterdir():
-            if not file.name.startswith(beginning):
-                continue
             if file.is_dir() and not file.is_symlink():
                 shutil.rmtree(file, ignore_errors=True)
             else:

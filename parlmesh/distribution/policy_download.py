@@ -99,6 +99,9 @@ class PolicyDownload:
     def announced_digest(self) -> bytes:
         """The digest of the version as the learner holds it."""
         assert self.header is not None
+        if self._announced_elsewhere:
+            # The one that was announced, which the bytes are checked against.
+            return self.header.digest
         return self.header.source_digest or self.header.digest
 
     @property
@@ -140,9 +143,8 @@ class PolicyDownload:
             blob = self._decoded(encoding, blob)
         else:
             blob = await asyncio.to_thread(self._decoded, encoding, blob)
-        source = header.source_digest or header.digest
         seconds = time.perf_counter() - started
-        return FetchedPolicy(header.version, source, blob, self._received, seconds, header.run_uid)
+        return FetchedPolicy(header.version, self.announced_digest, blob, self._received, seconds, header.run_uid)
 
     @property
     def _announced(self) -> int:

@@ -20,6 +20,7 @@ from parlmesh.durable_files import remove
 from parlmesh.errors import ConfigError, FailedPrecondition, Unavailable
 from parlmesh.rpc import open_channel
 from parlmesh.testing import Process, wait_until_async
+from parlmesh.upload_files import folder_of
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("without_pictures")
@@ -194,6 +195,20 @@ async def test_a_learner_of_federations_shares_its_folder_with_nobody(tmp_path):
             await serve(config, stop)
     await serve(config, stop)
     await serve(config, stop)
+
+
+async def test_a_learner_that_starts_removes_the_uploads_that_another_one_left_when_it_was_killed(tmp_path):
+    left = folder_of(tmp_path / "killed")
+    assert left is not None, "this machine has no shared memory"
+    left.mkdir(mode=0o700)
+    (left / "file").write_bytes(b"x")
+    config = LearnerConfig.model_validate(
+        {"mode": "federation", "run_dir": tmp_path / "run", "listen": {"port": 0}, "metrics": {"port": None}}
+    )
+    stop = asyncio.Event()
+    stop.set()
+    await serve(config, stop)
+    assert not left.exists()
 
 
 async def test_a_file_that_cannot_be_written_holds_a_run_up_until_it_can(tmp_path):

@@ -30,7 +30,7 @@ from parlmesh.rpc import error_from_rpc, open_channel
 from parlmesh.testing import serve, wait_until_async
 from parlmesh.testing.proxy import Proxy
 from parlmesh.types import ActionSpec
-from parlmesh.v1.policy_service_pb2 import GetPolicyRequest, WatchPolicyRequest
+from parlmesh.v1.policy_service_pb2 import GetPolicyRequest, GetPolicyResponse, WatchPolicyRequest
 
 SPEC = PolicySpec(observation_shape=(4,), action=ActionSpec("discrete", sizes=(2,)), hidden=(8,))
 WAIT = 20.0
@@ -235,6 +235,39 @@ async def test_weights_that_the_learner_did_not_announce_are_never_acted_with(mo
         async with serve([Liar(source).service]) as near, reading(learner.address, near, "zstd") as reader:
             assert await reader.get(1) == policy(1)
             assert reader.relayed("corrupt") == 1
+        await source.close()
+
+
+class Boaster(RelayServicer):
+    """A relay that sends the right weights, and says something false about them."""
+
+    lie = ("run_uid", "another")
+
+    async def GetPolicy(self, request, context):
+        async for message in super().GetPolicy(request, context):
+            response = GetPolicyResponse.FromString(message)
+            if response.HasField("header"):
+                setattr(response.header, *self.lie)
+            yield response.SerializeToString()
+
+
+@pytest.mark.parametrize("encoding", ["safetensors", "zstd", "delta"])
+@pytest.mark.parametrize("lie", [("run_uid", "another"), ("source_digest", bytes(32)), ("run_id", "another")])
+async def test_only_the_learner_is_believed_about_which_weights_they_are(monkeypatch, lie, encoding):
+    monkeypatch.setattr(Boaster, "lie", lie)
+    registry = PolicyRegistry("run", "uid")
+    registry.publish(1, policy(1))
+    async with learning(registry) as learner, open_channel(learner.address) as channel:
+        source = Source(policy_stub(channel), RelayConfig(learner=learner.address))
+        async with serve([Boaster(source).service]) as near, reading(learner.address, near, encoding) as reader:
+            for version in (1, 2):
+                if version > 1:
+                    registry.publish(version, policy(version))
+                held = await reader.cache.get("run", version, WAIT, "uid")
+                assert (held.policy, held.run_uid) == (policy(version), "uid")
+                assert held.digest == hashlib.sha256(policy(version)).digest()
+            assert (await reader.cache.get_exact("run", 1, WAIT, "uid")).policy == policy(1)
+            assert reader.relayed() == 2
         await source.close()
 
 

@@ -37,6 +37,7 @@ ENVIRONMENTS, STEPS = 64, 64
 class Pair:
     """A learner and an actor's uploads to it."""
 
+    runs: Any
     run: Any
     folder: Path
     uploads: Uploads
@@ -85,7 +86,7 @@ async def pair(run_dir, **experience):
     limits = LimitsConfig(uploads_in_flight=3, reconnect_seconds=0.02)
     async with serve(build_services(config, runs, stopping)) as address, open_channel(address) as channel:
         async with Uploads(upload_stream(channel), limits=limits, metrics=metrics, rng=random.Random(0)) as uploads:
-            found = Pair(run, shared_folder(run_dir), uploads, metrics, channel)
+            found = Pair(runs, run, shared_folder(run_dir), uploads, metrics, channel)
             # The stream's first goes before the learner has said where its files are.
             _, first = found.trajectory()
             assert (await uploads.upload(first)).error is None
@@ -221,6 +222,14 @@ async def test_numbers_and_sizes_beyond_the_limits_are_refused_before_anything_i
     async with pair(tmp_path) as both:
         assert await lies(both, (64, 100), (1 << 31, 100)) == ["UPLOAD_FILE"] * 2
         assert await lies(both, (0, (4 << 20) + 1), (0, 1 << 62)) == ["TOO_LARGE"] * 2
+
+
+async def test_refused_files_are_counted_and_one_that_no_honest_actor_names_is_a_strike(tmp_path):
+    async with pair(tmp_path) as both:
+        await lies(both, (0, 100), (64, 100), (0, (4 << 20) + 1))
+        assert both.runs.past.dropped == {"UPLOAD_FILE": 2, "TOO_LARGE": 1}
+        assert both.runs.past.received == 3
+        assert {sender: dict(reasons) for sender, reasons in both.runs.strikes.counts.items()} == {"": {"TOO_LARGE": 1}}
 
 
 async def test_a_file_that_holds_no_trajectory_gets_the_receipt_that_its_bytes_would(tmp_path):

@@ -37,7 +37,7 @@ from .metrics import OTHER, REQUESTS
 from .open_streams import OpenStreams
 from .refusals import Refusals
 from .request_sizes import largest_request
-from .time_and_byte_quotas import CALL_SECONDS, Accounts, metered, paced, set_account, take_bytes
+from .time_and_byte_quotas import CALL_SECONDS, Accounts, has_account, metered, paced, set_account, take_bytes
 from .unproven_bodies import Bodies
 
 _was_read: ContextVar[Callable[[], None] | None] = ContextVar("parlmesh_was_read", default=None)
@@ -188,6 +188,12 @@ def _parser(deserialize: Callable[[bytes], Any] | None, method: str) -> Callable
             raise InvalidInput(f"a message of {len(data)} bytes cannot be parsed", reason="MALFORMED_MESSAGE") from None
 
     return parse
+
+
+def message_check(method: str) -> Callable[[bytes], bytes] | None:
+    """What the gate does with each message of the current call, for bytes that reach its servicer in another way; None
+    when its caller has no account, and is trusted."""
+    return _parser(None, method) if has_account() else None
 
 
 def _audited(behaviour: Behaviour, method: str, *, streaming: bool) -> Behaviour:

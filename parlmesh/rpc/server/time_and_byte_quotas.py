@@ -147,6 +147,11 @@ def set_account(account: Account | None) -> None:
     _account.set(account)
 
 
+def has_account() -> bool:
+    """Whether the current call is charged to an account."""
+    return _account.get() is not None
+
+
 def take_bytes(count: int) -> bool:
     """Charges a message of `count` bytes to the current call's account; returns whether its caller has one."""
     account = _account.get()

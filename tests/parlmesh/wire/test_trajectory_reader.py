@@ -12,11 +12,13 @@ from parlmesh.v1 import experience_service_pb2 as pb
 from parlmesh.wire import (
     TensorLimits,
     TrajectoryReader,
+    field_head,
     trajectory_from_proto,
     trajectory_from_request,
     trajectory_to_proto,
     trajectory_to_request,
 )
+from parlmesh.wire.fields import read_varint
 
 IDENTITY: dict[str, Any] = {"run_id": "run", "actor_id": "a", "incarnation": 3, "policy_version": 2}
 
@@ -117,3 +119,15 @@ def test_a_reader_refuses_what_is_larger_than_its_limit_each_time():
     for value in (1, 2):
         with pytest.raises(ResourceExhausted, match="the limit is 1000"):
             reader.trajectory(reader.request(request(value)))
+
+
+@pytest.mark.parametrize("group", [b"\x7b\x7c", b"\xfb\x01\x08\x01\xfc\x01"], ids=["empty", "with a field"])
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_group_before_the_columns_is_refused_as_it_is_by_a_full_parse(group, count):
+    data = request(2)
+    length, begin = read_varint(data, 1)
+    body = group * count + data[begin : begin + length]
+    changed = field_head(1, len(body)) + body + data[begin + length :]
+    reader = taught(*(request(1, 1, "t" * shift) for shift in range(8)))
+    assert quickly(reader, changed) == outcome(lambda: thoroughly(changed))
+    assert outcome(lambda: thoroughly(changed))[1] == "MALFORMED_MESSAGE"
