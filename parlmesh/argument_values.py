@@ -121,7 +121,7 @@ def _packed(value: Any, tensors: dict[str, Array], where: str, levels: int) -> A
         return {_TUPLE: parts} if isinstance(value, tuple) else parts
     if isinstance(value, dict):
         return _packed_dict(value, tensors, where, levels)
-    if isinstance(value, (asyncio.Future, concurrent.futures.Future)):
+    if isinstance(value, _FUTURES):
         return {RESULT: _task_of(value, where)}
     if isinstance(value, np.ndarray):
         raise InvalidInput(
@@ -138,7 +138,7 @@ def _packed(value: Any, tensors: dict[str, Array], where: str, levels: int) -> A
 
 def _digits(value: int, where: str) -> str:
     try:
-        return str(value)
+        return int.__repr__(value)  # that of an Enum would be a name
     except ValueError:  # Python's own limit
         raise InvalidInput(
             f"{where} is an integer of more than {_LONGEST_NUMBER} digits; send its bytes", reason="INVALID_PARAMETERS"
