@@ -43,6 +43,24 @@ _READ_AHEAD = 1000
 _LOOK_SECONDS = 0.1
 
 
+class LoopFuture(Future[T]):
+    """What another thread waits for. The thread that would bring it is refused, because its wait would never end."""
+
+    thread: "LoopThread"
+
+    def result(self, timeout: float | None = None) -> T:
+        self._check()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._check()
+        return super().exception(timeout)
+
+    def _check(self) -> None:
+        if not self.done():
+            self.thread.check_elsewhere()
+
+
 class LoopThread:
     """Runs coroutines for other threads until `close`."""
 
@@ -67,6 +85,20 @@ class LoopThread:
         """Whether this process was forked from the one that has the thread."""
         return os.getpid() != self._process
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it runs nothing any more."""
+        return self._closed
+
+    def check_elsewhere(self) -> None:
+        """FailedPrecondition in the thread itself."""
+        if self.is_current:
+            raise FailedPrecondition(
+                "a future's callback waits for the thread it is called by, which would never end; let another thread "
+                "do it, or only submit",
+                reason="OWN_THREAD",
+            )
+
     def start(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
         """Runs a coroutine; cancelling the future cancels it."""
         if self._closed:
@@ -79,17 +111,17 @@ class LoopThread:
                 "use it; open another one here",
                 reason="FORKED",
             )
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        future: Any = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        future.__class__, future.thread = LoopFuture, self  # asyncio lets nobody else make it
+        return cast("Future[T]", future)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The coroutine's result. When the waiting thread is interrupted, the coroutine is cancelled."""
-        if self.is_current:
+        try:
+            self.check_elsewhere()
+        except FailedPrecondition:
             coroutine.close()
-            raise FailedPrecondition(
-                "a future's callback waits for the thread it is called by, which would never end; let another thread "
-                "do it, or only submit",
-                reason="OWN_THREAD",
-            )
+            raise
         future = self.start(coroutine)
         try:
             return future.result()
