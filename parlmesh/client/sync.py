@@ -261,8 +261,9 @@ class Controller:
 
     def close(self) -> None:
         """Ends every wait, the local fleet when there is one, and the loop."""
-        if self._thread.is_elsewhere:
-            return  # they belong to the process that this one was forked from
+        if self._thread.is_closed or self._thread.is_elsewhere:
+            return  # of a forked process: they belong to the one that it was forked from
+        self._thread.check_elsewhere()
         try:
             self._thread.run(self._controller.close())
         finally:
