@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from parlmesh.argument_values import results_in, unpack
+from parlmesh.argument_values import futures_in, results_in, unpack
 from parlmesh.errors import InvalidInput
 from parlmesh.function_tasks import FunctionTask
 
@@ -27,9 +27,8 @@ def call_of(task: FunctionTask[Any, Any], args: Sequence[Any], kwargs: dict[str,
     """One call as a request that depends on the tasks whose futures are among its arguments."""
     check_task(task)
     parameters, tensors = task.arguments(*args, **kwargs)
-    return TaskRequest(
-        task.kind, parameters, tensors, dependencies=results_in(parameters), task_id=task_id, **_scheduled(task)
-    )
+    needed = _needed(parameters, (args, kwargs))
+    return TaskRequest(task.kind, parameters, tensors, task_id=task_id, **needed, **_scheduled(task))
 
 
 def requests_of(
@@ -52,7 +51,13 @@ def calls_of(
     scheduled = {"priority": priority, **_scheduled(task)}
     for index, args in enumerate(arguments):
         parameters, tensors = task.arguments(*args)
-        yield index, TaskRequest(task.kind, parameters, tensors, dependencies=results_in(parameters), **scheduled)
+        yield index, TaskRequest(task.kind, parameters, tensors, **_needed(parameters, args), **scheduled)
+
+
+def _needed(parameters: dict[str, Any], given: Sequence[Any]) -> dict[str, Any]:
+    """The tasks whose results a call gets, and their futures."""
+    results = results_in(parameters)
+    return {"dependencies": results, "holds": tuple(futures_in(given))} if results else {}
 
 
 def _scheduled(task: FunctionTask[Any, Any]) -> dict[str, Any]:

@@ -341,12 +341,14 @@ class Controller:
         """See `PARLController.submit`; the future is one of `concurrent.futures`."""
         call = call_of(function, args, kwargs, self._controller._line().submissions.new_id())
 
+        calls: list[TaskRequest] = []
         sources: list[Any] = []
         written = threading.Event()
 
         async def value() -> R:
             try:
-                sources.append(self._controller._future_of(call))
+                # Once submitted, nothing keeps the call: it may hold futures, and they hold their results.
+                sources.append(self._controller._future_of(calls.pop()))
             finally:
                 written.set()
             answer: R = await sources[0]
@@ -355,6 +357,7 @@ class Controller:
         arrays = any(isinstance(each, np.ndarray) for each in call.tensors.values())
         if arrays and self._thread.is_current:
             call = replace(call, tensors={name: copy(each) for name, each in call.tensors.items()})
+        calls.append(call)
         future: Any = self._thread.start(value())
         if arrays and not self._thread.is_current:
             # The caller may change them as soon as this returns.

@@ -58,6 +58,8 @@ class TaskRequest:
     """Attempts after failures that may be retried; 0 = the scheduler's default."""
     task_id: str = ""
     """Submitting a known id again changes nothing, so repeating a submission is safe; empty = chosen for you."""
+    holds: tuple[object, ...] = field(default=(), repr=False, compare=False)
+    """Futures whose results it gets. Large results go with their futures, unless a submitted task needs them."""
 
 
 def references_of(tensors: Mapping[str, Array | Reference]) -> frozenset[str]:
