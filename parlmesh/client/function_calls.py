@@ -10,8 +10,9 @@ from parlmesh.errors import InvalidInput
 from parlmesh.function_tasks import FunctionTask
 
 from .connection import Connection
+from .feed import at_hand
 from .outcomes import Outcome
-from .task_request import Placement, Priority, TaskRequest
+from .task_request import Placement, Priority, TaskRequest, copied
 
 
 def check_task(given: object) -> None:
@@ -41,7 +42,8 @@ def requests_of(
     if not isinstance(kind, str):
         check_task(kind)
         return calls_of(kind, zip(parameters, *more, strict=False), priority)
-    return enumerate(TaskRequest(kind, given, priority=priority) for given in parameters)
+    items = parameters if at_hand([parameters]) else map(copied, parameters)
+    return enumerate(TaskRequest(kind, given, priority=priority) for given in items)
 
 
 def calls_of(

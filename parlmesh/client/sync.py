@@ -33,9 +33,9 @@ from .feed import Raised, fed
 from .fleet_info import ActorInfo, PARLStats
 from .function_calls import call_of, requests_of
 from .learner_calls import PolicyUpdate
-from .map_and_gather import IN_FLIGHT, enumerated
+from .map_and_gather import IN_FLIGHT, enumerated, listed
 from .outcomes import Outcome
-from .task_request import ANYWHERE, NOTHING, Placement, Priority, TaskRequest
+from .task_request import ANYWHERE, NOTHING, Placement, Priority, TaskRequest, owned, with_own_arrays
 
 T = TypeVar("T")
 
@@ -324,13 +324,13 @@ class Controller:
         self, tasks: Iterable[TaskRequest], *, limit: int = IN_FLIGHT, timeout: float | None = None
     ) -> list[Outcome]:
         """See `PARLController.execute_parallel`."""
-        return self._thread.run(self._controller.execute_parallel(list(tasks), limit=limit, timeout=timeout))
+        return self._thread.run(self._controller.execute_parallel(listed(tasks), limit=limit, timeout=timeout))
 
     def as_completed(
         self, tasks: Iterable[TaskRequest], *, limit: int = IN_FLIGHT, timeout: float | None = None
     ) -> Iterator[Outcome]:
         """See `PARLController.as_completed`. Leaving the loop early cancels the rest."""
-        requests = fed(enumerated(tasks), [tasks])
+        requests = fed(enumerated(tasks), [tasks], owned)
         return self._thread.iterate(lambda: self._controller._completed(requests, limit, timeout))
 
     def put(self, array: Array) -> Reference:
@@ -397,7 +397,7 @@ class Controller:
         priority: Priority = Priority.NORMAL,
     ) -> Iterator[Any]:
         """See `PARLController.map`."""
-        requests = fed(requests_of(kind, parameters, more, priority), [parameters, *more])
+        requests = fed(requests_of(kind, parameters, more, priority), [parameters, *more], with_own_arrays)
         return self._thread.iterate(lambda: self._controller._mapped(kind, requests, limit, timeout))
 
     def cancel(self, task_ids: Iterable[str]) -> list[str]:
