@@ -9,7 +9,7 @@ from parlmesh.errors import DeadlineExceeded, InvalidInput
 
 from .connection import Connection
 from .connection.pending_outcomes import Sink
-from .feed import Feed, Lent, at_hand
+from .feed import Feed, Lent
 from .outcomes import Outcome, abandoned
 from .task_request import TaskRequest, array_bytes, owned
 
@@ -196,7 +196,9 @@ class Window:
         size = 0
         for item in self._requests:
             requests.append(item)
-            size += array_bytes(item[1])
+            request = item[1]
+            if isinstance(request, TaskRequest) and request.tensors:
+                size += array_bytes(request)
             if len(requests) == most or size >= _SLICE_BYTES:
                 break
             if self._own is not None:
@@ -306,4 +308,4 @@ def enumerated(requests: Iterable[TaskRequest]) -> Iterator[tuple[int, TaskReque
 
 def listed(requests: Iterable[TaskRequest]) -> list[TaskRequest]:
     """All of them, as they were when they came."""
-    return list(requests) if at_hand([requests]) else [owned(request) for request in requests]
+    return list(requests) if isinstance(requests, (list, tuple)) else [owned(request) for request in requests]
