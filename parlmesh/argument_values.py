@@ -25,6 +25,7 @@ _LONGEST_NUMBER = 4300
 _NUMBERS = (np.bool_, np.integer, np.floating, np.str_, np.bytes_)
 # A subclass means more than its elements, such as the mask of a masked array; a memmap is where they are.
 _ARRAYS = (np.ndarray, np.memmap)
+_FUTURES = (asyncio.Future, concurrent.futures.Future)
 # A tuple travels as a list in an object, a dict with keys that are no plain text as a list of lists in one.
 _TUPLE_LEVELS = OBJECT_LEVELS + LIST_LEVELS
 _ITEMS_LEVELS = OBJECT_LEVELS + 2 * LIST_LEVELS
@@ -59,6 +60,15 @@ def results_in(value: Any) -> list[str]:
     if len(value) == 1 and isinstance(task_id := value.get(RESULT), str):
         return [task_id]
     return [found for part in value.values() for found in results_in(part)]
+
+
+def futures_in(value: Any) -> list[object]:
+    """The futures that `pack` finds in a value. It keeps only their ids, which hold no result."""
+    if isinstance(value, (list, tuple)):
+        return [found for part in value for found in futures_in(part)]
+    if isinstance(value, dict):
+        return [found for pair in value.items() for found in futures_in(pair)]
+    return [value] if isinstance(value, _FUTURES) else []
 
 
 def with_results(parameters: dict[str, Any], tensors: dict[str, Array], results: Mapping[str, Arguments]) -> Arguments:
@@ -110,7 +120,7 @@ def _packed(value: Any, tensors: dict[str, Array], where: str, levels: int) -> A
     if isinstance(value, int):
         return value if -_EXACT <= value <= _EXACT else {_INT: _digits(value, where)}
     if isinstance(value, float):
-        return value if math.isfinite(value) and not value.is_integer() else {_FLOAT: str(value)}
+        return value if math.isfinite(value) and not value.is_integer() else {_FLOAT: float.__repr__(value)}
     if isinstance(value, Reference) or type(value) in _ARRAYS:
         return {_TENSOR: _added(value, tensors, where)}
     if isinstance(value, (bytes, bytearray)):
@@ -121,7 +131,7 @@ def _packed(value: Any, tensors: dict[str, Array], where: str, levels: int) -> A
         return {_TUPLE: parts} if isinstance(value, tuple) else parts
     if isinstance(value, dict):
         return _packed_dict(value, tensors, where, levels)
-    if isinstance(value, (asyncio.Future, concurrent.futures.Future)):
+    if isinstance(value, _FUTURES):
         return {RESULT: _task_of(value, where)}
     if isinstance(value, np.ndarray):
         raise InvalidInput(
@@ -138,7 +148,7 @@ def _packed(value: Any, tensors: dict[str, Array], where: str, levels: int) -> A
 
 def _digits(value: int, where: str) -> str:
     try:
-        return str(value)
+        return int.__repr__(value)  # that of an Enum would be a name
     except ValueError:  # Python's own limit
         raise InvalidInput(
             f"{where} is an integer of more than {_LONGEST_NUMBER} digits; send its bytes", reason="INVALID_PARAMETERS"

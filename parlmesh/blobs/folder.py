@@ -149,9 +149,13 @@ class BlobFolder:
         file = self.file(name)
         for _ in range(_TRIES):
             try:
-                descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                # A pipe in its place would be waited for until somebody writes to it.
+                descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
             except OSError as error:
                 raise _unread(name, error) from None
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                os.close(descriptor)
+                raise _gone(name)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 # The file may have become another blob before the lock; then the name no longer exists or is another

@@ -187,7 +187,7 @@ def is_private(name: str) -> bool:
 def is_left(file: Path) -> bool:
     """Whether a private file was left by its writer, who would otherwise hold its lock."""
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return False
     try:

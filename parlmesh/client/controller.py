@@ -25,14 +25,15 @@ from .config import ClientConfig
 from .connection import Connection
 from .connection.pending_outcomes import UnclaimedOutcomes
 from .experience_upload import ExperienceUploads, Step, UploadedExperience
+from .feed import lent
 from .fleet_info import PARLStats, stats_from_proto
 from .function_calls import Call, TaskFuture, call_of, requests_of, values_of
 from .learner_calls import PolicyUpdate, pause_run, resume_run, wait_for_policy
 from .local_fleet import LocalFleet, check_not_importing
-from .map_and_gather import IN_FLIGHT, Run, enumerated
+from .map_and_gather import IN_FLIGHT, Run, enumerated, listed
 from .operator_calls import FleetOperations
 from .outcomes import Outcome
-from .task_request import ANYWHERE, NOTHING, Placement, Priority, TaskRequest
+from .task_request import ANYWHERE, NOTHING, Placement, Priority, TaskRequest, owned, with_own_arrays
 from .task_watch import watched_outcome
 
 P = ParamSpec("P")
@@ -207,7 +208,7 @@ class PARLController(FleetOperations):
         At most `limit` are in flight: each outcome lets the next task go out. Tasks without an outcome at the
         deadline are cancelled and come back as errors.
         """
-        requests = list(tasks)
+        requests = listed(tasks)
         run = Run(self._connected(), enumerated(requests), limit, self._seconds(timeout))
         return await run.gather(len(requests))
 
@@ -219,7 +220,7 @@ class PARLController(FleetOperations):
         An iterator is read only when there is room, so it may be endless. Leaving the loop early cancels the rest once
         the iterator is closed. Raises DeadlineExceeded at the deadline.
         """
-        return self._completed(enumerated(tasks), limit, timeout)
+        return self._completed(lent(enumerated(tasks), [tasks], owned), limit, timeout)
 
     def submit(self, function: FunctionTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[R]":
         """Runs a function decorated with @parlmesh.task on the fleet; the future has its value or its error.
@@ -274,7 +275,8 @@ class PARLController(FleetOperations):
         A function decorated with @parlmesh.task takes one value of each iterable, as in Python's own `map`, and its
         results are yielded; the first call that fails raises, and the rest is cancelled.
         """
-        return self._mapped(kind, requests_of(kind, parameters, more, priority), limit, timeout)
+        requests = lent(requests_of(kind, parameters, more, priority), [parameters, *more], with_own_arrays)
+        return self._mapped(kind, requests, limit, timeout)
 
     def _mapped(
         self,

@@ -1,23 +1,29 @@
-"""Reads an iterator in its own thread, for a window on an event loop.
+"""Iterators of requests, for a window on an event loop. Each may use its arrays again once its next item is wanted.
 
-The iterator may then block, wait for results of the same fleet, or raise any exception.
+An iterator that is read in its own thread may block, wait for results of the same fleet, or raise any exception.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from queue import SimpleQueue
-from threading import Thread
+from threading import Semaphore, Thread
 from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
+from .task_request import TaskRequest, array_bytes
+
 T = TypeVar("T")
+Numbered = tuple[int, TaskRequest]
+Own = Callable[[TaskRequest], TaskRequest]
 
 # Reading these never waits.
 _AT_HAND = (list, tuple, range, dict, set, frozenset, str, bytes, np.ndarray)
 _END = object()
+# Items with this many bytes of arrays are not copied: the next is read once they have been written.
+_LENT_BYTES = 4 << 20
 
 
 class Raised(Exception):
@@ -31,8 +37,12 @@ class Raised(Exception):
 class Feed(Generic[T]):
     """An iterator over the items that have been read so far; `more` waits for further ones."""
 
-    def __init__(self, items: Iterable[T]) -> None:
+    def __init__(self, items: Iterable[T], own: Callable[[T], T | None] = lambda item: item) -> None:
+        """`own` makes an item independent of the iterator; None lends it until `more` is called after it was taken."""
         self._items = items
+        self._own = own
+        self._lent = False
+        self._returned = Semaphore(0)
         self._ready: deque[T] = deque()
         self._wanted: SimpleQueue[int] = SimpleQueue()
         self._asked = self._read = 0
@@ -60,9 +70,13 @@ class Feed(Generic[T]):
         """Waits for an item, and has at most `count` read; False at the end. Raises `Raised`."""
         self._start()
         while True:
-            over = self._over  # read before the items, because the last items arrive before the end
+            # Read before the items, because the last items, and a lent one, arrive before the end.
+            over, lent = self._over, self._lent
             if self._ready:
                 return True
+            if lent:
+                self._lent = False
+                self._returned.release()
             if over and self._failure is not None:
                 raise Raised(self._failure)
             if over:
@@ -77,6 +91,7 @@ class Feed(Generic[T]):
         """Stops reading; does not wait for an item that is being read."""
         self._over = True
         self._wanted.put(0)
+        self._returned.release()
 
     def _start(self) -> None:
         if self._thread is None:
@@ -90,17 +105,26 @@ class Feed(Generic[T]):
             source = iter(self._items)
             while (count := self._wanted.get()) and not self._over:
                 for _ in range(count):
-                    item = next(source, _END)
+                    item = _END if self._over else next(source, _END)
                     if item is _END or self._over:
                         return
-                    self._ready.append(cast(T, item))
-                    self._read += 1
-                    self._tell()
+                    self._hand_over(cast(T, item))
+                    del item
         except BaseException as error:  # it is raised where the results are read
             self._failure = error
         finally:
             self._over = True
             self._tell()
+
+    def _hand_over(self, item: T) -> None:
+        own = self._own(item)
+        self._ready.append(item if own is None else own)
+        self._read += 1
+        # Only after the item: if `more` finds it lent and not there, it was taken.
+        self._lent = own is None
+        self._tell()
+        if own is None:
+            self._returned.acquire()
 
     def _tell(self) -> None:
         if not self._told:
@@ -113,6 +137,35 @@ class Feed(Generic[T]):
         self._arrived.set()
 
 
-def fed(items: Iterator[T], sources: Iterable[Any]) -> "Iterator[T] | Feed[T]":
+class Lent(Generic[T]):
+    """An iterator that is read on the loop itself; `own` makes an item independent of it."""
+
+    def __init__(self, items: Iterator[T], own: Callable[[T], T]) -> None:
+        self._items = items
+        self.own = own
+
+    def __iter__(self) -> Iterator[T]:
+        return self._items
+
+    def __next__(self) -> T:
+        return next(self._items)
+
+
+def fed(items: Iterator[Numbered], sources: Iterable[Any], own: Own) -> "Iterator[Numbered] | Feed[Numbered]":
     """The items as they are if reading their sources never waits, else a feed of them."""
-    return items if all(type(source) in _AT_HAND for source in sources) else Feed(items)
+    return items if at_hand(sources) else Feed(items, lambda item: _own_or_lent(item, own))
+
+
+def lent(items: Iterator[Numbered], sources: Iterable[Any], own: Own) -> "Iterator[Numbered] | Lent[Numbered]":
+    """The same for who reads them on the loop."""
+    return items if at_hand(sources) else Lent(items, lambda item: (item[0], own(item[1])))
+
+
+def at_hand(sources: Iterable[Any]) -> bool:
+    """Whether reading them never waits, nor changes what was read before."""
+    return all(type(source) in _AT_HAND for source in sources)
+
+
+def _own_or_lent(item: Numbered, own: Own) -> Numbered | None:
+    index, request = item
+    return None if array_bytes(request) >= _LENT_BYTES else (index, own(request))

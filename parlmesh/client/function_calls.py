@@ -5,13 +5,14 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from parlmesh.argument_values import results_in, unpack
+from parlmesh.argument_values import futures_in, results_in, unpack
 from parlmesh.errors import InvalidInput
 from parlmesh.function_tasks import FunctionTask
 
 from .connection import Connection
+from .feed import at_hand
 from .outcomes import Outcome
-from .task_request import Placement, Priority, TaskRequest
+from .task_request import Placement, Priority, TaskRequest, copied
 
 
 def check_task(given: object) -> None:
@@ -27,9 +28,8 @@ def call_of(task: FunctionTask[Any, Any], args: Sequence[Any], kwargs: dict[str,
     """One call as a request that depends on the tasks whose futures are among its arguments."""
     check_task(task)
     parameters, tensors = task.arguments(*args, **kwargs)
-    return TaskRequest(
-        task.kind, parameters, tensors, dependencies=results_in(parameters), task_id=task_id, **_scheduled(task)
-    )
+    needed = _needed(parameters, (args, kwargs))
+    return TaskRequest(task.kind, parameters, tensors, task_id=task_id, **needed, **_scheduled(task))
 
 
 def requests_of(
@@ -42,7 +42,8 @@ def requests_of(
     if not isinstance(kind, str):
         check_task(kind)
         return calls_of(kind, zip(parameters, *more, strict=False), priority)
-    return enumerate(TaskRequest(kind, given, priority=priority) for given in parameters)
+    items = parameters if at_hand([parameters]) else map(copied, parameters)
+    return enumerate(TaskRequest(kind, given, priority=priority) for given in items)
 
 
 def calls_of(
@@ -52,7 +53,13 @@ def calls_of(
     scheduled = {"priority": priority, **_scheduled(task)}
     for index, args in enumerate(arguments):
         parameters, tensors = task.arguments(*args)
-        yield index, TaskRequest(task.kind, parameters, tensors, dependencies=results_in(parameters), **scheduled)
+        yield index, TaskRequest(task.kind, parameters, tensors, **_needed(parameters, args), **scheduled)
+
+
+def _needed(parameters: dict[str, Any], given: Sequence[Any]) -> dict[str, Any]:
+    """The tasks whose results a call gets, and their futures."""
+    results = results_in(parameters)
+    return {"dependencies": results, "holds": tuple(futures_in(given))} if results else {}
 
 
 def _scheduled(task: FunctionTask[Any, Any]) -> dict[str, Any]:

@@ -3,18 +3,15 @@
 import asyncio
 import heapq
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
-from itertools import islice
 from typing import NamedTuple, Protocol
-
-import numpy as np
 
 from parlmesh.errors import DeadlineExceeded, InvalidInput
 
 from .connection import Connection
 from .connection.pending_outcomes import Sink
-from .feed import Feed
+from .feed import Feed, Lent
 from .outcomes import Outcome, abandoned
-from .task_request import TaskRequest
+from .task_request import TaskRequest, array_bytes, owned
 
 
 def parents_first(requests: Sequence[TaskRequest]) -> Sequence[int]:
@@ -79,7 +76,7 @@ class Window:
         self._submissions = submissions
         self._requests = requests
         self._feed = requests if isinstance(requests, Feed) else None
-        self._left_over: list[tuple[int, TaskRequest]] = []
+        self._own = requests.own if isinstance(requests, Lent) else None
         self._room = limit
         self._deadline = deadline
         self._alarm: asyncio.TimerHandle | None = None
@@ -154,12 +151,12 @@ class Window:
         """Submits further slices while the first are in flight, or already answered."""
         try:
             if slice_.has_large:
-                await self._submissions.each_large(slice_.requests, self)
+                await self._submit_large(slice_)
             while slice_.more or await self._fed():
                 await asyncio.sleep(0)
                 slice_ = self._slice()
                 if slice_.has_large:
-                    await self._submissions.each_large(slice_.requests, self)
+                    await self._submit_large(slice_)
                 else:
                     self._submit(slice_)
         except Exception as error:
@@ -178,19 +175,35 @@ class Window:
     def _submit(self, slice_: "_Slice") -> None:
         if slice_.requests:
             self._submissions.each(slice_.requests, self)
+            slice_.requests.clear()
+
+    async def _submit_large(self, slice_: "_Slice") -> None:
+        await self._submissions.each_large(slice_.requests, self)
+        slice_.requests.clear()  # the next may be long in coming, and these hold arrays and futures
 
     def _slice(self) -> "_Slice":
         """The next tasks there is room for."""
         if self._room <= 0:
             return _NOTHING
-        wanted = min(self._room, _SLICE) - len(self._left_over)
-        requests = self._left_over + list(islice(self._requests, max(0, wanted)))
-        count, size = _within_a_slice(requests)
-        more = len(requests) == _SLICE or count < len(requests)
-        self._left_over = requests[count:]
-        self._room -= count
-        self.unanswered += count
-        return _Slice(requests[:count], more, size >= _LARGE_BYTES)
+        requests, size = self._drawn(min(self._room, _SLICE))
+        self._room -= len(requests)
+        self.unanswered += len(requests)
+        return _Slice(requests, len(requests) == _SLICE or size >= _SLICE_BYTES, size >= _LARGE_BYTES)
+
+    def _drawn(self, most: int) -> tuple[list[tuple[int, TaskRequest]], int]:
+        """As many requests, or at least one whose arrays are enough for a slice; and the bytes of these arrays."""
+        requests: list[tuple[int, TaskRequest]] = []
+        size = 0
+        for item in self._requests:
+            requests.append(item)
+            request = item[1]
+            if isinstance(request, TaskRequest) and request.tensors:
+                size += array_bytes(request)
+            if len(requests) == most or size >= _SLICE_BYTES:
+                break
+            if self._own is not None:
+                requests[-1] = self._own(item)
+        return requests, size
 
 
 class _Slice(NamedTuple):
@@ -204,18 +217,6 @@ class _Slice(NamedTuple):
 
 
 _NOTHING = _Slice([], False, False)
-
-
-def _within_a_slice(requests: Sequence[tuple[int, TaskRequest]]) -> tuple[int, int]:
-    """How many requests, at least one, have enough arrays for a slice; and the bytes of these arrays."""
-    size = 0
-    for count, (_, request) in enumerate(requests, 1):
-        # Anything that is not a request is refused later, by name.
-        if isinstance(request, TaskRequest) and request.tensors:
-            size += sum(each.nbytes for each in request.tensors.values() if isinstance(each, np.ndarray))
-            if size >= _SLICE_BYTES:
-                return count, size
-    return len(requests), size
 
 
 IN_FLIGHT = 1500
@@ -304,3 +305,8 @@ def enumerated(requests: Iterable[TaskRequest]) -> Iterator[tuple[int, TaskReque
     if not isinstance(requests, (list, Sequence)):
         return enumerate(requests)
     return ((index, requests[index]) for index in parents_first(requests))
+
+
+def listed(requests: Iterable[TaskRequest]) -> list[TaskRequest]:
+    """All of them, as they were when they came."""
+    return list(requests) if isinstance(requests, (list, tuple)) else [owned(request) for request in requests]

@@ -33,14 +33,32 @@ from .feed import Raised, fed
 from .fleet_info import ActorInfo, PARLStats
 from .function_calls import call_of, requests_of
 from .learner_calls import PolicyUpdate
-from .map_and_gather import IN_FLIGHT, enumerated
+from .map_and_gather import IN_FLIGHT, enumerated, listed
 from .outcomes import Outcome
-from .task_request import ANYWHERE, NOTHING, Placement, Priority, TaskRequest
+from .task_request import ANYWHERE, NOTHING, Placement, Priority, TaskRequest, owned, with_own_arrays
 
 T = TypeVar("T")
 
 _READ_AHEAD = 1000
 _LOOK_SECONDS = 0.1
+
+
+class LoopFuture(Future[T]):
+    """What another thread waits for. The thread that would bring it is refused, because its wait would never end."""
+
+    thread: "LoopThread"
+
+    def result(self, timeout: float | None = None) -> T:
+        self._check()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._check()
+        return super().exception(timeout)
+
+    def _check(self) -> None:
+        if not self.done():
+            self.thread.check_elsewhere()
 
 
 class LoopThread:
@@ -67,6 +85,20 @@ class LoopThread:
         """Whether this process was forked from the one that has the thread."""
         return os.getpid() != self._process
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it runs nothing any more."""
+        return self._closed
+
+    def check_elsewhere(self) -> None:
+        """FailedPrecondition in the thread itself."""
+        if self.is_current:
+            raise FailedPrecondition(
+                "a future's callback waits for the thread it is called by, which would never end; let another thread "
+                "do it, or only submit",
+                reason="OWN_THREAD",
+            )
+
     def start(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
         """Runs a coroutine; cancelling the future cancels it."""
         if self._closed:
@@ -79,17 +111,17 @@ class LoopThread:
                 "use it; open another one here",
                 reason="FORKED",
             )
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        future: Any = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        future.__class__, future.thread = LoopFuture, self  # asyncio lets nobody else make it
+        return cast("Future[T]", future)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The coroutine's result. When the waiting thread is interrupted, the coroutine is cancelled."""
-        if self.is_current:
+        try:
+            self.check_elsewhere()
+        except FailedPrecondition:
             coroutine.close()
-            raise FailedPrecondition(
-                "a future's callback may not wait on the controller's own thread: call from another thread, or only "
-                "submit",
-                reason="OWN_THREAD",
-            )
+            raise
         future = self.start(coroutine)
         try:
             return future.result()
@@ -229,8 +261,9 @@ class Controller:
 
     def close(self) -> None:
         """Ends every wait, the local fleet when there is one, and the loop."""
-        if self._thread.is_elsewhere:
-            return  # they belong to the process that this one was forked from
+        if self._thread.is_closed or self._thread.is_elsewhere:
+            return  # of a forked process: they belong to the one that it was forked from
+        self._thread.check_elsewhere()
         try:
             self._thread.run(self._controller.close())
         finally:
@@ -291,13 +324,13 @@ class Controller:
         self, tasks: Iterable[TaskRequest], *, limit: int = IN_FLIGHT, timeout: float | None = None
     ) -> list[Outcome]:
         """See `PARLController.execute_parallel`."""
-        return self._thread.run(self._controller.execute_parallel(list(tasks), limit=limit, timeout=timeout))
+        return self._thread.run(self._controller.execute_parallel(listed(tasks), limit=limit, timeout=timeout))
 
     def as_completed(
         self, tasks: Iterable[TaskRequest], *, limit: int = IN_FLIGHT, timeout: float | None = None
     ) -> Iterator[Outcome]:
         """See `PARLController.as_completed`. Leaving the loop early cancels the rest."""
-        requests = fed(enumerated(tasks), [tasks])
+        requests = fed(enumerated(tasks), [tasks], owned)
         return self._thread.iterate(lambda: self._controller._completed(requests, limit, timeout))
 
     def put(self, array: Array) -> Reference:
@@ -308,12 +341,14 @@ class Controller:
         """See `PARLController.submit`; the future is one of `concurrent.futures`."""
         call = call_of(function, args, kwargs, self._controller._line().submissions.new_id())
 
+        calls: list[TaskRequest] = []
         sources: list[Any] = []
         written = threading.Event()
 
         async def value() -> R:
             try:
-                sources.append(self._controller._future_of(call))
+                # Once submitted, nothing keeps the call: it may hold futures, and they hold their results.
+                sources.append(self._controller._future_of(calls.pop()))
             finally:
                 written.set()
             answer: R = await sources[0]
@@ -322,6 +357,7 @@ class Controller:
         arrays = any(isinstance(each, np.ndarray) for each in call.tensors.values())
         if arrays and self._thread.is_current:
             call = replace(call, tensors={name: copy(each) for name, each in call.tensors.items()})
+        calls.append(call)
         future: Any = self._thread.start(value())
         if arrays and not self._thread.is_current:
             # The caller may change them as soon as this returns.
@@ -361,7 +397,7 @@ class Controller:
         priority: Priority = Priority.NORMAL,
     ) -> Iterator[Any]:
         """See `PARLController.map`."""
-        requests = fed(requests_of(kind, parameters, more, priority), [parameters, *more])
+        requests = fed(requests_of(kind, parameters, more, priority), [parameters, *more], with_own_arrays)
         return self._thread.iterate(lambda: self._controller._mapped(kind, requests, limit, timeout))
 
     def cancel(self, task_ids: Iterable[str]) -> list[str]:

@@ -212,8 +212,8 @@ class TaskSpec(_message.Message):
     def placement(self) -> Global___Placement: ...
     @_builtins.property
     def queue_timeout(self) -> _duration_pb2.Duration:
-        """Longest time in QUEUED, counted again whenever the task is queued again; unset = no limit. Waiting for a slot at an
-        actor does not count.
+        """Longest wait for a slot, counted again whenever the task is queued again; unset = no limit. A task that an actor has
+        been given and not begun ends with the actor's next heartbeat.
         """
 
     @_builtins.property

@@ -335,9 +335,10 @@ class Core:
     def _wake(self, task: Task, now: float) -> None:
         if task.state is TaskState.WAITING:
             self.life.make_ready([task], now)
-            return
-        failure = Failure("QUEUE_TIMEOUT", f"no slot was free within {task.queue_timeout} s (queue_timeout)")
-        self.life.finish(task, TaskState.FAILED, now, failure)
+        elif task.actor is not None:
+            task.actor.late.add(task.lease_id)
+        else:
+            self.life.give_up_waiting(task, now)
 
     def _dispatch(self, now: float) -> None:
         """Runs after every event: pairs ready tasks with actors that have room until no pair is left."""

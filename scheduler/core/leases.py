@@ -8,6 +8,7 @@ from parlmesh import limits
 from .lifecycle import Lifecycle
 from .node_quarantine import NodeQuarantine
 from .placement import Actor
+from .rebalancing import waiting
 from .task import NO_LEASE, NOT_BEGUN, Failure, LeaseLike, LeaseName, Task
 
 # Unknown leases of an actor that are answered within one heartbeat's interval: an honest actor has few, and each answer
@@ -49,6 +50,17 @@ class Leases:
                 # A later heartbeat gets the other answers.
                 break
         named.difference_update(slotless)
+        if actor.late:
+            self._end_late(actor, now)
+
+    def _end_late(self, actor: Actor, now: float) -> None:
+        """Ends tasks that waited for a slot beyond their queue_timeout; those that may have begun go on."""
+        for task in waiting(actor):
+            if task.lease_id in actor.late:
+                self._life.revoke(actor, task.lease)
+                self._life.give_up_waiting(task, now)
+                self._unsettled[actor] = None
+        actor.late &= actor.leases.keys()
 
     def reattach(self, actor: Actor, leases: Sequence[LeaseName], now: float) -> list[LeaseName]:
         """Returns the leases that a newly connected actor named and that are still valid."""

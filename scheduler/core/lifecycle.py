@@ -371,6 +371,11 @@ class Lifecycle:
             why = dependencies.failure_of(task)
             self.doomed.extend((child, why) for child in children)
 
+    def give_up_waiting(self, task: Task, now: float) -> None:
+        """Ends a task that got no slot in time."""
+        failure = Failure("QUEUE_TIMEOUT", f"no slot was free within {task.queue_timeout} s (queue_timeout)")
+        self.finish(task, TaskState.FAILED, now, failure)
+
     def end_doomed(self, now: float, most: int) -> None:
         """Ends tasks whose parents failed, and their dependents in turn, up to `most` per call: there may be hundreds
         of thousands, and all other callers would wait for them."""

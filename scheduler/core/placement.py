@@ -78,6 +78,7 @@ class Actor:
         "kinds",
         "labels",
         "last_seen",
+        "late",
         "leases",
         "lost_at",
         "message_bytes",
@@ -140,6 +141,8 @@ class Actor:
         self.leases: dict[int, Task] = {}
         # Leases that its last heartbeat named and that need a slot: they had not ended then.
         self.named: set[int] = set()
+        # Leases whose queue_timeout is over: they end with a heartbeat that shows that they still wait for a slot.
+        self.late: set[int] = set()
         # Leases that should end any moment; for each it may hold another task.
         self.ending: set[int] = set()
         self.completed = 0

@@ -34,7 +34,7 @@ def _to_take_back(fleet: Fleet, now: float, min_age: float) -> list[Task]:
         if len(actor.leases) <= actor.slots or state is ActorState.LOST:
             continue
         unconditional = state is not ActorState.READY
-        for task in reversed(_waiting(actor)):
+        for task in reversed(waiting(actor)):
             if task.lease_time > now - min_age:
                 continue
             if unconditional or _find_free_slot(fleet, task, actor, promised):
@@ -42,7 +42,7 @@ def _to_take_back(fleet: Fleet, now: float, min_age: float) -> list[Task]:
     return chosen
 
 
-def _waiting(actor: Actor) -> list[Task]:
+def waiting(actor: Actor) -> list[Task]:
     """Tasks that cannot have started when the actor sent its last heartbeat: it named enough older leases to fill its
     slots, none of them less urgent. An actor starts the most urgent task first, and the oldest of these.
 

@@ -41,7 +41,8 @@ def _due(task: Task) -> float | None:
     """When this task is due at present."""
     if task.state is TaskState.WAITING:
         return task.wake_time or None
-    if task.state is TaskState.QUEUED and task.queue_timeout is not None:
+    # A task that an actor has may still wait for a slot there.
+    if task.state in (TaskState.QUEUED, TaskState.RUNNING) and task.queue_timeout is not None:
         return task.ready_time + task.queue_timeout
     return None
 

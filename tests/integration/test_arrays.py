@@ -5,7 +5,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +17,7 @@ import pytest
 import parlmesh
 from parlmesh.blobs.spares import SPARES, private_files
 from parlmesh.client import PARLController, Placement, TaskRequest
+from parlmesh.client.sync import Controller
 from parlmesh.errors import FleetError
 from parlmesh.testing import Process, free_port, wait_until_async
 from parlmesh.testing.proxy import Proxy
@@ -222,6 +223,48 @@ async def test_a_result_that_is_passed_on_stays_although_nobody_holds_the_first(
                 assert (await controller.submit(same, future))[0] == 1.0
             del future
             await wait_until_async(lambda: not fleet.files(), 60.0)
+
+
+@parlmesh.task(kind="added")
+def added(array: Any, other: Any) -> Any:
+    """The sum, element by element."""
+    return array + other
+
+
+@pytest.mark.parametrize("other", [1.0, np.ones(_RESULT_BYTES // 8)], ids=["number", "array"])
+async def test_a_result_stays_for_a_call_that_alone_holds_its_future(fleet: Fleet, other: Any) -> None:
+    def computed(controller: Controller) -> list[Any]:
+        futures = [controller.submit(added, np.full(_RESULT_BYTES // 8, float(n)), 0.0) for n in range(20)]
+        for future in futures:
+            future.result(60)
+        return futures
+
+    def taken(futures: list[Any]) -> Iterator[Any]:
+        while futures:
+            yield futures.pop(0)
+
+    def run(controller: Controller) -> None:
+        expected = [float(n + 1) for n in range(20)]
+        for _ in range(5):
+            submitted = [controller.submit(added, future, other) for future in taken(computed(controller))]
+            assert [float(each.result(60)[0]) for each in submitted] == expected
+            mapped = controller.map(added, taken(computed(controller)), [other] * 20)
+            assert [float(each[0]) for each in mapped] == expected
+
+    with fleet.scheduler(), fleet.actor("one"):
+        await asyncio.to_thread(use, fleet.address, run)
+        async with PARLController(fleet.address) as controller:
+            for _ in range(5):
+                futures = [controller.submit(added, np.full(_RESULT_BYTES // 8, float(n)), 0.0) for n in range(20)]
+                await asyncio.gather(*futures)
+                mapped = controller.map(added, taken(futures), [other] * 20)
+                assert [float(each[0]) async for each in mapped] == [float(n + 1) for n in range(20)]
+        await wait_until_async(lambda: not fleet.files(), 60.0)
+
+
+def use(address: str, run: Callable[[Controller], None]) -> None:
+    with Controller(address) as controller:
+        run(controller)
 
 
 WRITES = """

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from concurrent.futures import Future
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,27 @@ def test_arrays_and_numbers_of_numpy_come_out() -> None:
     assert (type(found["b"]), found["b"]) == (float, 2.0)
     assert math.isnan(found["c"])
     assert math.copysign(1.0, found["d"]) == -1.0
+
+
+class Level(float, Enum):
+    LOW, HIGH = 0.5, 1.0
+
+
+class Rounded(float):
+    def __str__(self) -> str:
+        return f"{float(self):.1e}"
+
+
+class Size(int, Enum):
+    SMALL, LARGE = 1, 1 << 60
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [(Level.LOW, 0.5), (Level.HIGH, 1.0), (Rounded(123456.0), 123456.0), (Size.SMALL, 1), (Size.LARGE, 1 << 60)],
+)
+def test_a_number_whose_class_writes_it_in_its_own_way_arrives_as_that_number(value: float, number: float) -> None:
+    assert typed(through_the_wire(value)) == typed(number)
 
 
 def test_a_value_that_cannot_be_sent_is_named_by_its_place() -> None:

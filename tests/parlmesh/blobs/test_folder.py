@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -403,3 +404,22 @@ def test_a_file_renamed_between_opening_and_locking_is_gone_or_right(
         reader.read(name, SIZE)
     assert gone.value.reason == "BLOB_GONE"
     assert inode(writer, later[1]) == file
+
+
+def test_a_pipe_in_the_place_of_a_blob_holds_nobody_up(writer: BlobFolder, tmp_path: Path) -> None:
+    """Opening one waits for a writer, for ever."""
+    name, left = written(writer, 1), private_file(tmp_path)
+    writer.remove(name)
+    for file in (writer.file(name), left):
+        os.mkfifo(file)
+    found: list[object] = []
+
+    def read() -> None:
+        with pytest.raises(NotFound, match="not kept any more"):
+            BlobFolder(tmp_path).read(name, SIZE)
+        found.append(is_left(left))
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    reader.join(10)
+    assert found == [True]

@@ -2,9 +2,12 @@ import itertools
 import threading
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
-from parlmesh.client.feed import Feed, Raised, fed
+from parlmesh.client import TaskRequest
+from parlmesh.client.feed import Feed, Lent, Raised, fed, lent
+from parlmesh.client.task_request import owned
 
 
 async def taken(feed: Feed[int], count: int) -> list[int]:
@@ -53,6 +56,61 @@ async def test_what_cannot_be_iterated_over_is_a_failure() -> None:
 
 
 def test_what_is_at_hand_needs_no_thread() -> None:
-    items = iter([1])
-    assert fed(items, [[1], range(3)]) is items
-    assert isinstance(fed(items, [[1], (n for n in range(3))]), Feed)
+    items = enumerate([TaskRequest("noop")])
+    for read in (fed, lent):
+        assert read(items, [[1], range(3)], owned) is items
+    assert isinstance(fed(items, [[1], (n for n in range(3))], owned), Feed)
+    assert isinstance(lent(items, [[1], (n for n in range(3))], owned), Lent)
+
+
+def refilled(size: int, count: int) -> Iterator[tuple[int, TaskRequest]]:
+    """As a reader of frames gives them."""
+    array = np.zeros(size, np.uint8)
+    for number in range(count):
+        array[:] = number
+        yield number, TaskRequest("noop", tensors={"x": array})
+
+
+@pytest.mark.parametrize("size", [10, 4 << 20])
+async def test_an_array_that_is_used_again_for_the_next_item_stays_what_it_was_until_more_is_asked_for(
+    size: int,
+) -> None:
+    feed = fed(refilled(size, 5), [iter(())], owned)
+    assert isinstance(feed, Feed)
+    found: list[list[int]] = []
+    while await feed.more(5):
+        for index, request in feed:
+            array = request.tensors["x"]
+            assert isinstance(array, np.ndarray)
+            found.append([index, int(array[0]), int(array[-1])])
+    assert found == [[number] * 3 for number in range(5)]
+
+
+async def test_an_item_with_large_arrays_is_not_copied_and_the_next_is_read_once_it_was_submitted() -> None:
+    read = 0
+
+    def arrays() -> Iterator[tuple[int, TaskRequest]]:
+        nonlocal read
+        for index, request in refilled(4 << 20, 3):
+            read = index
+            yield index, request
+
+    feed = fed(arrays(), [iter(())], owned)
+    assert isinstance(feed, Feed)
+    shown = []
+    while await feed.more(3):
+        ((index, request),) = feed
+        assert read == index
+        shown.append(request.tensors["x"])
+    assert len({id(array) for array in shown}) == 1
+
+
+async def test_a_feed_that_is_closed_while_an_item_is_lent_reads_no_further() -> None:
+    items = refilled(4 << 20, 3)
+    feed = fed(items, [iter(())], owned)
+    assert isinstance(feed, Feed)
+    assert await feed.more(3)
+    feed.close()
+    assert feed._thread is not None
+    feed._thread.join(60)
+    assert next(items)[0] == 1

@@ -1,6 +1,6 @@
 import asyncio
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from parlmesh.client import Outcome, TaskRequest
 from parlmesh.client.connection.pending_outcomes import Sink
+from parlmesh.client.feed import lent
 from parlmesh.client.map_and_gather import Window
+from parlmesh.client.task_request import owned
 from parlmesh.testing import wait_until_async
 from parlmesh.v1 import task_pb2 as pb
 
@@ -94,6 +96,45 @@ async def test_the_first_of_many_large_arrays_are_back_while_the_next_are_writte
         fleet.written.release()
     await wait_until_async(lambda: sum(fleet.batches) == 9, 60)
     assert fleet.batches == [2, 2, 2, 2, 1]
+    window.close()
+
+
+@pytest.mark.parametrize("size", [1000, 3 << 20, 4 << 20])
+async def test_an_iterator_on_the_loop_may_use_its_array_again_once_its_next_item_is_wanted(size: int) -> None:
+    given: list[int] = []
+
+    def refilled() -> Iterator[tuple[int, TaskRequest]]:
+        array = np.zeros(size, np.uint8)
+        for number in range(9):
+            array[:] = number
+            given.append(id(array))
+            yield number, TaskRequest("noop", tensors={"x": array})
+
+    class Reading(Fleet):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[list[int]] = []
+            self.ids: list[int] = []
+
+        def each(self, requests: Iterable[tuple[int, TaskRequest]], sink: Sink) -> None:
+            requests = list(requests)
+            for index, request in requests:
+                array = request.tensors["x"]
+                assert isinstance(array, np.ndarray)
+                self.seen.append([index, int(array[0])])
+                self.ids.append(id(array))
+            super().each(requests, sink)
+
+    fleet = Reading()
+    window = Window(fleet, lent(refilled(), [iter(())], owned), 100, FAR)
+    taking = asyncio.ensure_future(window.take())
+    for _ in range(9):
+        fleet.written.release()
+    await wait_until_async(lambda: len(fleet.seen) == 9, 60)
+    assert fleet.seen == [[number] * 2 for number in range(9)]
+    if size >= 4 << 20:
+        assert fleet.ids == given, "what is written before the next is drawn is not copied"
+    taking.cancel()
     window.close()
 
 

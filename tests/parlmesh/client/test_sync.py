@@ -1,9 +1,11 @@
 import asyncio
+import gc
 import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from parlmesh.client.sync import Controller, LoopThread
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, NotFound, Unavailable
 from parlmesh.function_tasks import FunctionTask
 from parlmesh.handlers import RunsIn
-from parlmesh.testing import free_port, serve
+from parlmesh.testing import free_port, serve, wait_until
 from parlmesh.testing.tasks import FakeTasks, succeeded
 from parlmesh.wire.tensors import tensors_from_proto
 
@@ -187,6 +189,108 @@ def test_an_array_may_be_changed_as_soon_as_its_call_was_submitted(server: tuple
         future.result(60)
     (spec,) = fake.specs.values()
     assert tensors_from_proto(spec.payload.tensors)["0"].tolist() == [1.0] * 4
+
+
+def test_a_future_may_be_dropped_as_soon_as_another_call_has_it(server: tuple[FakeTasks, str]) -> None:
+    """With it goes its result, unless the controller knows that the call needs it."""
+    fake, address = server
+    blocked, unblocked = threading.Event(), threading.Event()
+
+    def block() -> None:
+        blocked.set()
+        unblocked.wait(60)
+
+    task = FunctionTask(summed, "summed", RunsIn.THREAD)
+    with Controller(address) as controller:
+        first = controller.submit(task, 1)
+        first.result(60)
+        fake.run = lambda spec: None
+        held = ref(first)
+        controller._thread._loop.call_soon_threadsafe(block)
+        assert blocked.wait(60)
+        second = controller.submit(task, first)
+        del first
+        gc.collect()
+        assert held() is not None, "the call is not submitted yet"
+        unblocked.set()
+        wait_until(lambda: len(fake.specs) == 2, 60)
+        wait_until(lambda: gc.collect() >= 0 and held() is None, 60)
+        second.cancel()
+
+
+@pytest.mark.parametrize("size", [8, 1 << 16, 5 << 20])
+def test_an_iterator_may_use_what_it_gave_again_once_its_next_item_is_wanted(
+    server: tuple[FakeTasks, str], size: int
+) -> None:
+    fake, address = server
+
+    def refilled() -> Iterator[Any]:
+        array = np.zeros(size, np.uint8)
+        for number in range(9):
+            array[:] = number
+            yield array
+
+    def requests() -> Iterator[TaskRequest]:
+        parameters = {"n": [0]}
+        for number, array in enumerate(refilled()):
+            parameters["n"][0] = number
+            yield TaskRequest("echo", parameters, {"0": array})
+
+    def given() -> Iterator[dict[str, Any]]:
+        return (dict(request.parameters) for request in requests())
+
+    def arrays() -> list[list[int]]:
+        found = [tensors_from_proto(spec.payload.tensors)["0"] for spec in fake.specs.values()]
+        fake.specs.clear()
+        return [[int(array[0]), int(array[-1])] for array in found]
+
+    numbers = list(range(9))
+    shown = [[number] * 2 for number in numbers]
+    with Controller(address, config=ClientConfig(message_bytes=16 << 20)) as controller:
+        list(controller.map(FunctionTask(summed, "summed", RunsIn.THREAD), refilled()))
+        assert arrays() == shown
+        outcomes = sorted(controller.as_completed(requests()), key=lambda outcome: outcome.index)
+        assert [outcome.unwrap()["n"][0] for outcome in outcomes] == numbers
+        assert arrays() == shown
+        assert [outcome.unwrap()["n"][0] for outcome in controller.execute_parallel(requests())] == numbers
+        assert arrays() == shown
+        assert [outcome.unwrap()["n"][0] for outcome in controller.map("echo", given())] == numbers
+
+
+def test_a_callback_that_waits_for_a_future_is_refused(server: tuple[FakeTasks, str]) -> None:
+    fake, address = server
+    fake.run = lambda spec: succeeded(spec) if spec.task_id.endswith("-1") else None
+    task = FunctionTask(summed, "summed", RunsIn.THREAD)
+    reasons: list[str] = []
+    ended = threading.Event()
+    with Controller(address) as controller:
+
+        def waits(done: "Future[Any]") -> None:
+            done.result()
+            other = controller.submit(task, 2)
+            for wait in (other.result, other.exception, controller.close):
+                try:
+                    wait()
+                except FailedPrecondition as error:
+                    reasons.append(error.reason)
+            other.cancel()
+            ended.set()
+
+        first = controller.submit(task, 1)
+        first.add_done_callback(waits)
+        assert ended.wait(60), "the controller's thread waits for itself"
+        assert reasons == ["OWN_THREAD"] * 3
+        assert controller.get_statistics().client.pending_tasks == 0, "it goes on"
+
+
+def test_a_controller_may_be_closed_twice(server: tuple[FakeTasks, str]) -> None:
+    _, address = server
+    with Controller(address) as controller:
+        controller.close()
+    controller.close()
+    with pytest.raises(Unavailable, match="the controller was closed"):
+        controller.submit_task("noop")
+    Controller(address).close()
 
 
 def test_an_interrupted_wait_cancels_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import pytest
 from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput, NotFound, ResourceExhausted
 from scheduler.config import SchedulerConfig
 from scheduler.core.core import MOST_ENDED_AT_ONCE, Core
+from scheduler.core.placement import ActorCommand
 from scheduler.core.task import Placement, Priority, Task, TaskState
 from tests.scheduler.conftest import Harness, ids, noop, why
 
@@ -295,6 +296,56 @@ def test_a_task_that_got_its_slot_in_time_is_not_timed_out(harness: Harness) -> 
     harness.submit(noop("t", queue_timeout=2.0))
     harness.pass_time(5, alive=[actor])
     assert harness.states("t") == ["RUNNING"]
+
+
+def test_a_task_that_waits_too_long_for_a_slot_of_its_actor_fails_and_the_actor_drops_it(harness: Harness) -> None:
+    actor = harness.connect("a", credits=3)
+    harness.actor("a").depth = 3
+    harness.submit(noop("running", queue_timeout=2.0), noop("waits", queue_timeout=2.0), noop("patient"))
+    running, waits, patient = harness.take(actor)
+    harness.pass_time(1.5, alive=[actor])
+    assert harness.states("waits") == ["RUNNING"]
+    lease = waits.lease
+    harness.pass_time(1.0)
+    assert harness.states("waits") == ["RUNNING"], "only a heartbeat tells that it has not begun"
+    harness.heartbeat(actor, running.lease, lease, patient.lease)
+    assert harness.states("running", "waits", "patient") == ["RUNNING", "FAILED", "RUNNING"]
+    assert why(waits).reason == "QUEUE_TIMEOUT"
+    assert harness.revoked["a"] == [lease]
+    assert not harness.actor("a").late - {running.lease_id}
+    harness.finish(actor, running, patient)
+    harness.hold(actor)
+    assert not harness.actor("a").late
+
+
+def test_a_task_that_may_have_begun_when_its_queue_timeout_ends_goes_on(harness: Harness) -> None:
+    """Its actor begins the most urgent task first, and the last heartbeat may be older than what it began since."""
+    actor = harness.connect("a", credits=3)
+    harness.actor("a").depth = 3
+    harness.submit(noop("first"))
+    harness.submit(noop("next", queue_timeout=2.0))
+    first, following = harness.take(actor)
+    harness.hold(actor)
+    harness.pass_time(2.5)
+    harness.finish(actor, first)
+    harness.hold(actor)
+    assert harness.states("next") == ["RUNNING"]
+    harness.finish(actor, following)
+    assert harness.states("next") == ["SUCCEEDED"]
+
+
+def test_a_queue_timeout_counts_again_for_a_task_that_came_back_from_its_actor(harness: Harness) -> None:
+    actor = harness.connect("a", credits=2)
+    harness.actor("a").depth = 2
+    harness.submit(noop("first"), noop("moved", queue_timeout=2.0))
+    harness.take(actor)
+    harness.pass_time(1.5, alive=[actor])
+    harness.command(ActorCommand.PAUSE, "a")
+    assert harness.rebalance() == 1
+    harness.pass_time(1.5, alive=[actor])
+    assert harness.states("moved") == ["QUEUED"]
+    harness.pass_time(1.0, alive=[actor])
+    assert harness.states("moved") == ["FAILED"]
 
 
 def test_finished_tasks_are_kept_for_a_bounded_number_and_time(make: Callable[..., Harness]) -> None:
