@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, TypeVar
 
 import grpc.aio
 import numpy as np
-from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.json_format import ParseDict
 
 from parlmesh.errors import NotFound, Unavailable
 from parlmesh.local.fleet_processes import UpFleet
@@ -29,6 +29,7 @@ from parlmesh.v1 import training_service_pb2 as pb
 from parlmesh.v1.metrics_service_pb2_grpc import MetricsServiceStub
 from parlmesh.v1.model_service_pb2_grpc import ModelServiceStub
 from parlmesh.v1.training_service_pb2_grpc import TrainingServiceStub
+from parlmesh.wire import struct_from_proto
 
 T = TypeVar("T")
 
@@ -225,7 +226,7 @@ class Follower:
 
     def _report(self, training: pb.Training) -> Progress:
         told = training.progress
-        configuration = MessageToDict(training.configuration)
+        configuration = struct_from_proto(training.configuration)
         return Progress(
             state=pb.TrainingState.Name(training.state).removeprefix("TRAINING_STATE_").lower(),
             steps=told.steps,
