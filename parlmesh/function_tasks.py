@@ -31,6 +31,8 @@ IMPORTING = "PARLMESH_IMPORTING"
 ARGUMENTS = "PARLMESH_ARGUMENTS"
 """The program's own command line for that import, as a JSON list: what it reads there is the same on both sides."""
 MAIN = "__parlmesh_main__"
+_UNNAMED = "__main__."
+"""How the kind of a function begins whose module has neither a name nor a file."""
 _LARGEST_ARGUMENTS = 1000
 _LONGEST_KIND = 128
 
@@ -87,7 +89,16 @@ class FunctionTask(Generic[P, R]):
         return made
 
     def arguments(self, *args: Any, **kwargs: Any) -> Arguments:
-        """Parameters and tensors of one call; raises InvalidInput when they do not fit the function's signature."""
+        """Parameters and tensors of one call; raises InvalidInput when they do not fit the function's signature.
+
+        A function that no actor can import is refused too.
+        """
+        if self.kind.startswith(_UNNAMED):
+            raise InvalidInput(
+                f"{self.kind} is defined at a prompt or in a notebook, where no actor can import it; "
+                "put it into a module",
+                reason="INVALID_TASK",
+            )
         try:
             self._signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -140,9 +151,12 @@ def _decorated(function: Callable[P, R], *, kind: str, runs_in: str) -> Function
 
 
 def sources() -> tuple[str, ...]:
-    """The modules and program files an actor must import to know every function decorated so far."""
+    """The modules and program files an actor must import to know every function decorated so far.
+
+    Functions that no actor can import are left out; a call of one is refused.
+    """
     found = {_source(each): None for each in _registered.values()}
-    return tuple(found)
+    return tuple(source for source in found if source)
 
 
 def load_tasks(names: Iterable[str]) -> dict[str, "FunctionTask[Any, Any]"]:
@@ -230,6 +244,7 @@ def _module_name(module: str) -> str:
 
 
 def _source(task: "FunctionTask[Any, Any]") -> str:
+    """The module's name or the program's file; empty for a prompt or a notebook."""
     module = task.function.__module__
     if module not in ("__main__", MAIN):
         return module
@@ -237,12 +252,7 @@ def _source(task: "FunctionTask[Any, Any]") -> str:
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     if spec is not None and spec.name != MAIN:
         return str(spec.name)
-    if not file:
-        raise InvalidInput(
-            f"{task.kind} is defined at a prompt or in a notebook, where no actor can import it; put it into a module",
-            reason="INVALID_TASK",
-        )
-    return str(Path(file).resolve())
+    return str(Path(file).resolve()) if file else ""
 
 
 def _arguments(kind: str, given: Any) -> tuple[list[Any], dict[str, Any]]:

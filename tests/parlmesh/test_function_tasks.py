@@ -3,11 +3,13 @@
 import os
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
+from parlmesh import function_tasks
 from parlmesh.errors import ConfigError, InvalidInput
 from parlmesh.function_tasks import (
     ARGUMENTS,
@@ -16,6 +18,7 @@ from parlmesh.function_tasks import (
     handler_at,
     load_tasks,
     source_of,
+    sources,
     stop_import,
     task,
 )
@@ -135,3 +138,18 @@ def test_a_source_without_functions_is_named() -> None:
     with pytest.raises(ConfigError, match="cannot be imported"):
         load_tasks(["no_such_module"])
     assert "no_such_module" not in sys.modules
+
+
+def test_a_function_of_a_notebook_is_refused_when_it_is_called_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", notebook)
+    monkeypatch.setattr(function_tasks, "_registered", {scaled.kind: scaled})
+    cell = "import parlmesh\n@parlmesh.task\ndef double(x):\n    return 2 * x\n"
+    cell += "@parlmesh.task(kind='elsewhere')\ndef known(x):\n    ...\n"
+    exec(cell, vars(notebook))
+    assert sources() == (__name__,)
+    with pytest.raises(InvalidInput, match=r"__main__\.double is defined at a prompt or in a notebook"):
+        notebook.double.arguments(3)
+    assert notebook.double(3) == 6
+    assert notebook.known.arguments(3) == ({"args": [3]}, {})
+    assert scaled.arguments(3) == ({"args": [3]}, {})
