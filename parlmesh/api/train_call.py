@@ -4,7 +4,9 @@ run = parlmesh.train("CartPole-v1", steps=100_000)
 action = run.policy.act(observation)
 """
 
+import itertools
 import os
+import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -186,9 +188,12 @@ def train(
     callbacks = {name: each for name, each in given.items() if each is not None}
     name = run_id or fresh_run_id(environment_id(config), datetime.now().astimezone())
     if learner:
+        # Other programs may name their runs in the same second.
+        name = run_id or f"{name}-{secrets.token_hex(3)}"
         run = TrainingRun(name, None, Follower.remote(config, learner, name), callbacks)
     else:
-        paths = _folder(Path(runs_dir) / name)
+        paths = _folder(Path(runs_dir) / name) if run_id else _fresh_folder(Path(runs_dir) / name)
+        name = paths.root.name
         run = TrainingRun(
             name, paths.root, Follower.local(config.model_copy(update={"run_id": name}), paths), callbacks
         )
@@ -252,6 +257,17 @@ def _resolved(plugins: Sequence[str]) -> list[str]:
     if isinstance(plugins, str):
         raise InvalidInput(f"plugins is the text {plugins!r}; it must be a list", reason="INVALID_PLUGINS")
     return [str(Path(each).resolve()) if ".py:" in each else each for each in plugins]
+
+
+def _fresh_folder(root: Path) -> RunPaths:
+    """The folder, or if another run of the same second has it, the first free one of -2, -3, …"""
+    numbers = itertools.count(2)
+    folder = root
+    while True:
+        try:
+            return _folder(folder)
+        except AlreadyExists:
+            folder = root.with_name(f"{root.name}-{next(numbers)}")
 
 
 def _folder(root: Path) -> RunPaths:
