@@ -28,7 +28,7 @@ from parlmesh.types import Array
 
 from .config import ClientConfig
 from .controller import DEFAULTS, NO_SECURITY, P, PARLController, R
-from .experience_upload import Step
+from .experience_upload import Step, check_steps
 from .feed import Raised, fed
 from .fleet_info import ActorInfo, PARLStats
 from .function_calls import call_of, requests_of
@@ -412,6 +412,7 @@ class Controller:
         self, experiences: str | Iterable[Step | Sequence[Any]] = (), *, run_id: str = "", timeout: float = 30.0
     ) -> PolicyUpdate:
         """See `PARLController.update_policy`."""
+        check_steps(experiences)
         steps = experiences if isinstance(experiences, str) else list(experiences)
         return self._thread.run(self._controller.update_policy(steps, run_id=run_id, timeout=timeout))
 
