@@ -334,7 +334,9 @@ class Core:
         if task.state is TaskState.WAITING:
             self.life.make_ready([task], now)
             return
-        failure = Failure("QUEUE_TIMEOUT", f"no slot was free within {task.queue_timeout} s (queue_timeout)")
+        absent = self.life.fleet.absent(task.task_class)
+        why = f"{absent}, and none came" if absent else "no slot was free"
+        failure = Failure("QUEUE_TIMEOUT", f"{why} within {task.queue_timeout} s (queue_timeout)")
         self.life.finish(task, TaskState.FAILED, now, failure)
 
     def _dispatch(self, now: float) -> None:
