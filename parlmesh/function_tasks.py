@@ -84,6 +84,10 @@ class FunctionTask(Generic[P, R]):
                 f"{self.kind} has no option {unknown[0]}; there are {', '.join(CallOptions.__annotations__)}",
                 reason="INVALID_TASK",
             )
+        for name, value in options.items():
+            allowed = _allowed(name, value)
+            if allowed:
+                raise InvalidInput(f"{self.kind}: {name} is {value!r:.60}; it must be {allowed}", reason="INVALID_TASK")
         made = copy.copy(self)
         made.call_options = CallOptions(**{**self.call_options, **options})
         return made
@@ -191,6 +195,19 @@ def stop_import() -> None:
     """Ends the import of a program at its first call that needs a fleet; does nothing outside such an import."""
     if os.environ.get(IMPORTING) and _importing:
         raise EndOfImport
+
+
+def _allowed(name: str, value: Any) -> str:
+    """What an option must be, if the value is not that; else empty."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if name in ("queue_timeout", "run_timeout"):
+        return "" if value is None or number else "a number of seconds"
+    if name in ("priority", "max_attempts"):
+        return "" if number and isinstance(value, int) else "a whole number"
+    if name == "node_id":
+        return "" if isinstance(value, str) else "text"
+    texts = isinstance(value, Mapping) and all(isinstance(part, str) for pair in value.items() for part in pair)
+    return "" if texts else 'a mapping of text to text, such as {"gpu": "1"}'
 
 
 def _functions(module: ModuleType) -> dict[str, "FunctionTask[Any, Any]"]:

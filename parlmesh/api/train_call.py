@@ -174,6 +174,12 @@ def train(
     raises, the run ends.
     """
     stop_import()
+    if learner and (actors is not None or serial):
+        name, value = ("actors", actors) if actors is not None else ("serial", serial)
+        raise InvalidInput(
+            f"{name} is {value}, but the learner at {learner} has its own fleet; leave {name} out",
+            reason="INVALID_CHOICE",
+        )
     fleet = _fleet(actors, serial=serial, run_id=run_id)
     config = _config(environment, algorithm, steps, goal, seed, preset, settings, fleet)
     config = config.model_copy(update={"plugins": (*config.plugins, *_resolved(plugins))})
@@ -186,6 +192,7 @@ def train(
         "on_end": on_end,
     }
     callbacks = {name: each for name, each in given.items() if each is not None}
+    _check_callbacks(callbacks)
     name = run_id or fresh_run_id(environment_id(config), datetime.now().astimezone())
     if learner:
         # Other programs may name their runs in the same second.
@@ -251,6 +258,14 @@ def _check(environment: object, settings: object) -> None:
             f"settings is {settings!r:.60}; it must be a mapping of keys of the section training",
             reason="INVALID_SETTINGS",
         )
+
+
+def _check_callbacks(callbacks: Mapping[str, object]) -> None:
+    for name, given in callbacks.items():
+        if not callable(given):
+            raise InvalidInput(
+                f"{name} is {given!r:.60}; it must be a function that takes the run", reason="INVALID_CALLBACK"
+            )
 
 
 def _resolved(plugins: Sequence[str]) -> list[str]:

@@ -20,7 +20,7 @@ from typing import Any, Generic, Self, TypeVar, cast, overload
 import numpy as np
 
 from parlmesh.blobs import Reference
-from parlmesh.errors import FailedPrecondition, Unavailable
+from parlmesh.errors import FailedPrecondition, InvalidInput, Unavailable
 from parlmesh.function_tasks import FunctionTask, stop_import
 from parlmesh.rpc.event_loop import loop_factory
 from parlmesh.security import SecurityConfig
@@ -440,6 +440,11 @@ def fleet(address: str = "", *, workers: int = 0, security: SecurityConfig = NO_
     @parlmesh.task before this call.
     """
     stop_import()
+    if not isinstance(address, str):
+        raise InvalidInput(
+            f"address is {address!r:.60}; it must be text such as 'host:50051', or left out (workers={address!r:.20}?)",
+            reason="INVALID_ADDRESS",
+        )
     controller = Controller(address, security=security)
     if not address:
         try:

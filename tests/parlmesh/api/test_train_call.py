@@ -24,6 +24,9 @@ from parlmesh.errors import AlreadyExists, FailedPrecondition, FleetError
         ({"environment": dict}, "environment is a type; it must be an id"),
         ({"settings": 5}, "settings is 5; it must be a mapping"),
         ({"plugins": "things.py:plugin"}, "plugins is the text"),
+        ({"on_progress": "print"}, "on_progress is 'print'; it must be a function that takes the run"),
+        ({"learner": "localhost:1", "actors": 3}, "actors is 3, but the learner at localhost:1 has its own fleet"),
+        ({"learner": "localhost:1", "serial": True}, "serial is True, but the learner at localhost:1 has its own"),
     ],
 )
 def test_a_wrong_argument_is_refused_and_nothing_is_started(
