@@ -104,8 +104,17 @@ class Follower:
         @asynccontextmanager
         async def serving(self: Follower) -> Any:
             write_settings(paths.settings, up_settings(config, paths.root.name))
+            # A fleet that cannot start raises what these say.
+            early: list[str] | None = []
+
+            def note(text: str) -> None:
+                if early is None:
+                    log.warning("fleet", note=text)
+                else:
+                    early.append(text)
+
             async with Supervisor(
-                note=lambda text: log.warning("fleet", note=text),
+                note=note,
                 grace_seconds=_GRACE_SECONDS,
                 environment=_environment(),
             ) as supervisor:
@@ -113,6 +122,9 @@ class Follower:
                 self._trouble = lambda: first_of(fleet.lost(), _without_actors(fleet))
                 try:
                     await fleet.start()
+                    noted, early = early or [], None
+                    for text in noted:
+                        note(text)
                     yield fleet.learner
                 finally:
                     await fleet.stop()

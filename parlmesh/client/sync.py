@@ -192,6 +192,9 @@ class Controller:
         self._controller = PARLController(address, learner=learner, security=security, config=config)
         self._thread = LoopThread("parlmesh controller")
 
+    def __repr__(self) -> str:
+        return f"<fleet at {self.address or 'no address yet'}>"
+
     @property
     def address(self) -> str:
         """See `PARLController.address`."""

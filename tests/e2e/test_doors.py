@@ -152,3 +152,10 @@ def test_a_failing_run_or_callback_raises_where_the_run_is_awaited(
 
     with pytest.raises(KeyError, match="mine"):
         parlmesh.train("CartPole-v1", steps=1_000_000, serial=True, runs_dir=tmp_path, on_progress=refuse)
+
+
+def test_a_setting_that_the_learner_refuses_is_said_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(FleetError, match="algorithm must be one of ppo"):
+        parlmesh.train("CartPole-v1", algorithm="a2c", runs_dir=tmp_path, progress=False)
+    said = capfd.readouterr()
+    assert "a2c" not in said.out + said.err

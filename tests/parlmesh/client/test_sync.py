@@ -220,3 +220,9 @@ def test_an_interrupted_wait_cancels_what_it_waited_for(monkeypatch: pytest.Monk
 def test_a_fleet_of_a_number_is_refused_by_name() -> None:
     with pytest.raises(InvalidInput, match=r"address is 5; it must be text such as 'host:50051'"):
         fleet(5)  # type: ignore[arg-type]
+
+
+def test_a_fleet_says_where_it_is(server: tuple[FakeTasks, str]) -> None:
+    _, address = server
+    with Controller(address) as controller:
+        assert repr(controller) == f"<fleet at {address}>"
