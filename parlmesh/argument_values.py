@@ -17,6 +17,8 @@ from parlmesh.limits import LIST_LEVELS, MOST_LEVELS, MOST_TENSORS, OBJECT_LEVEL
 from parlmesh.types import Array
 
 RESULT = "$result"
+DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+"""Of the arrays that can be sent."""
 _TENSOR, _TUPLE, _BYTES, _ITEMS, _FLOAT, _INT = "$tensor", "$tuple", "$bytes", "$items", "$float", "$int"
 # JSON numbers travel as doubles: integers beyond this are not exact, and 4.0 would come back as 4.
 _EXACT = 1 << 53
@@ -122,6 +124,7 @@ def _packed(value: Any, tensors: dict[str, Array], where: str, levels: int) -> A
     if isinstance(value, float):
         return value if math.isfinite(value) and not value.is_integer() else {_FLOAT: float.__repr__(value)}
     if isinstance(value, Reference) or type(value) in _ARRAYS:
+        _check_dtype(value, where)
         return {_TENSOR: _added(value, tensors, where)}
     if isinstance(value, (bytes, bytearray)):
         return {_BYTES: _added(np.frombuffer(bytes(value), np.uint8), tensors, where)}
@@ -144,6 +147,11 @@ def _packed(value: Any, tensors: dict[str, Array], where: str, levels: int) -> A
         "dicts of these can be sent",
         reason="INVALID_PARAMETERS",
     )
+
+
+def _check_dtype(array: Any, where: str) -> None:
+    if isinstance(array, np.ndarray) and array.dtype.name not in DTYPES:
+        raise InvalidInput(f"{where} has dtype {array.dtype}; allowed are {', '.join(DTYPES)}", reason="TENSOR_DTYPE")
 
 
 def _digits(value: int, where: str) -> str:

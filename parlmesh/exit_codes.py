@@ -1,8 +1,12 @@
 """The codes that processes of the fleet end with, and which one an error stands for. Imports no gRPC."""
 
+import signal
 from collections.abc import Mapping
 
 from parlmesh.errors import ConfigError, FleetError, InvalidInput, PermissionDenied, Unauthenticated
+
+PARENT_ENDED = signal.SIGHUP
+"""Asks a child of a program that ended without stopping it to end, as SIGTERM does; unlike that, it may come twice."""
 
 EXIT_OK = 0
 EXIT_OTHER = 1

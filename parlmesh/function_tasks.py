@@ -31,6 +31,8 @@ IMPORTING = "PARLMESH_IMPORTING"
 ARGUMENTS = "PARLMESH_ARGUMENTS"
 """The program's own command line for that import, as a JSON list: the program reads the same there on both sides."""
 MAIN = "__parlmesh_main__"
+_UNNAMED = "__main__."
+"""How the kind of a function begins whose module has neither a name nor a file."""
 _LARGEST_ARGUMENTS = 1000
 _LONGEST_KIND = 128
 
@@ -82,12 +84,25 @@ class FunctionTask(Generic[P, R]):
                 f"{self.kind} has no option {unknown[0]}; there are {', '.join(CallOptions.__annotations__)}",
                 reason="INVALID_TASK",
             )
+        for name, value in options.items():
+            allowed = _allowed(name, value)
+            if allowed:
+                raise InvalidInput(f"{self.kind}: {name} is {value!r:.60}; it must be {allowed}", reason="INVALID_TASK")
         made = copy.copy(self)
         made.call_options = CallOptions(**{**self.call_options, **options})
         return made
 
     def arguments(self, *args: Any, **kwargs: Any) -> Arguments:
-        """Parameters and tensors of one call; raises InvalidInput when they do not fit the function's signature."""
+        """Parameters and tensors of one call; raises InvalidInput when they do not fit the function's signature.
+
+        A function that no actor can import is refused too.
+        """
+        if self.kind.startswith(_UNNAMED):
+            raise InvalidInput(
+                f"{self.kind} is defined at a prompt or in a notebook, where no actor can import it; "
+                "put it into a module",
+                reason="INVALID_TASK",
+            )
         try:
             self._signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -140,9 +155,12 @@ def _decorated(function: Callable[P, R], *, kind: str, runs_in: str) -> Function
 
 
 def sources() -> tuple[str, ...]:
-    """The modules and program files an actor must import to know every function decorated so far."""
+    """The modules and program files an actor must import to know every function decorated so far.
+
+    Functions that no actor can import are left out; a call of one is refused.
+    """
     found = {_source(each): None for each in _registered.values()}
-    return tuple(found)
+    return tuple(source for source in found if source)
 
 
 def load_tasks(names: Iterable[str]) -> dict[str, "FunctionTask[Any, Any]"]:
@@ -177,6 +195,19 @@ def stop_import() -> None:
     """Ends the import of a program at its first call that needs a fleet; does nothing outside such an import."""
     if os.environ.get(IMPORTING) and _importing:
         raise EndOfImport
+
+
+def _allowed(name: str, value: Any) -> str:
+    """What an option must be, if the value is not that; else empty."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if name in ("queue_timeout", "run_timeout"):
+        return "" if value is None or number else "a number of seconds"
+    if name in ("priority", "max_attempts"):
+        return "" if number and isinstance(value, int) else "a whole number"
+    if name == "node_id":
+        return "" if isinstance(value, str) else "text"
+    texts = isinstance(value, Mapping) and all(isinstance(part, str) for pair in value.items() for part in pair)
+    return "" if texts else 'a mapping of text to text, such as {"gpu": "1"}'
 
 
 def _functions(module: ModuleType) -> dict[str, "FunctionTask[Any, Any]"]:
@@ -230,6 +261,7 @@ def _module_name(module: str) -> str:
 
 
 def _source(task: "FunctionTask[Any, Any]") -> str:
+    """The module's name or the program's file; empty for a prompt or a notebook."""
     module = task.function.__module__
     if module not in ("__main__", MAIN):
         return module
@@ -237,12 +269,7 @@ def _source(task: "FunctionTask[Any, Any]") -> str:
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     if spec is not None and spec.name != MAIN:
         return str(spec.name)
-    if not file:
-        raise InvalidInput(
-            f"{task.kind} is defined at a prompt or in a notebook, where no actor can import it; put it into a module",
-            reason="INVALID_TASK",
-        )
-    return str(Path(file).resolve())
+    return str(Path(file).resolve()) if file else ""
 
 
 def _arguments(kind: str, given: Any) -> tuple[list[Any], dict[str, Any]]:

@@ -8,6 +8,7 @@ import yaml
 from parlmesh.durable_files import replace_file
 from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.exports.hub import write_hub_folder
+from parlmesh.policies.policy_file import with_environment
 
 from .policy import SETTINGS, chosen_model, known_of
 
@@ -25,7 +26,8 @@ def export_model(run: str | Path, target: str | Path, *, version: int = 0, best:
     model = chosen_model(source, version, best=best)
     blob, about = model.read_bytes(), known_of(model)
     if file.suffix == SAFETENSORS:
-        replace_file(file, blob)
+        environment = _training(source).get("environment")
+        replace_file(file, with_environment(blob, environment) if isinstance(environment, dict) else blob)
         return [file]
     if file.suffix == ONNX:
         replace_file(file, _onnx(blob, str(about.get("observation_dtype", "float32"))))

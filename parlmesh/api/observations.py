@@ -30,9 +30,12 @@ class Reader:
             observation, single = self._joined(observation)
         else:
             observation = np.asarray(observation)
-            single = observation.shape == self._shape()
+            grey = self._is_grey(observation.shape)
+            single = observation.ndim == 2 if grey else observation.shape == self._shape()
             if single:
                 observation = observation[None]
+            if grey:
+                observation = observation[:, None]
             if observation.shape[1:] != self._shape():
                 observation, single = self._turned(observation)
         seen = self._chosen(observation)
@@ -72,6 +75,14 @@ class Reader:
         if self._environment.get("observed") is not None and self._environment:
             return tuple(self._known()[0].shape or ())
         return (shape[0] // self._stacked, *shape[1:])
+
+    def _is_grey(self, given: tuple[int, ...]) -> bool:
+        """Whether images are given without their axis of one channel, [H, W] or [N, H, W]."""
+        shape = self._shape()
+        if len(shape) != 3 or shape[0] != 1 or given[-2:] != shape[1:] or len(given) not in (2, 3):
+            return False
+        # [1, H, W] is one image with its channel, or one environment's without.
+        return given != shape or (bool(self._environment) and len(self._known()[0].shape or ()) == 2)
 
     def _turned(self, observation: Array) -> tuple[Array, bool]:
         """Converts images with channels last."""

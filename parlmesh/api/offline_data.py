@@ -1,5 +1,6 @@
 """Records whole episodes of a policy as an offline data set in Minari's format."""
 
+import importlib
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -26,7 +27,7 @@ def record_episodes(
 
     The data set is saved in Minari's folder ($MINARI_DATASETS_PATH); `minari.load_dataset(dataset_id)` reads it.
     """
-    minari = _minari(dataset_id)
+    minari = check_dataset(dataset_id)
     described = known_environment(policy, environment)
     world = single_environment(described)
     try:
@@ -50,9 +51,10 @@ def record_episodes(
     return sum(len(each.rewards) for each in buffer)
 
 
-def _minari(dataset_id: str) -> Any:
-    """The minari package, after checking the name."""
+def check_dataset(dataset_id: str) -> Any:
+    """The minari package, after checking the name and that the data set can be written."""
     try:
+        importlib.import_module("h5py")  # minari writes with it, and imports it only then
         import minari
         from minari.dataset.minari_dataset import parse_dataset_id
     except ImportError as error:

@@ -9,10 +9,11 @@ import numpy as np
 import yaml
 
 from parlmesh.durable_files import replace_file
-from parlmesh.errors import InvalidInput, NotFound
+from parlmesh.errors import FailedPrecondition, InvalidInput, NotFound
 from parlmesh.exports.hub import POLICY, hub_environment
 from parlmesh.policies import load_policy as policy_of
 from parlmesh.policies import unpack_policy
+from parlmesh.policies.policy_file import environment_in, with_environment
 from parlmesh.types import Array
 
 from .observations import Reader
@@ -42,6 +43,11 @@ class TrainedPolicy:
         self._rng = np.random.default_rng(seed)
         self._state: Array | None = None
 
+    def __repr__(self) -> str:
+        spec = self.spec
+        seen = f"one of {spec.observation_states} states" if spec.observation_states else list(spec.observation_shape)
+        return f"<policy for {self.environment.get('id') or 'an unknown environment'}: {spec.network}, observes {seen}>"
+
     def reset(self) -> None:
         """Starts an episode."""
         self._state = None
@@ -69,11 +75,14 @@ class TrainedPolicy:
         return self.act(observation)
 
     def save(self, path: str | Path) -> Path:
-        """Writes a .safetensors file that `load_policy` and actors read."""
+        """Writes a .safetensors file, with the environment, that `load_policy` and actors read."""
         file = Path(path)
         if file.suffix != ".safetensors":
             raise InvalidInput(f"{file} must end in .safetensors", reason="INVALID_FILE")
-        replace_file(file, self._blob)
+        try:
+            replace_file(file, with_environment(self._blob, self.environment) if self.environment else self._blob)
+        except OSError as error:
+            raise FailedPrecondition(f"{file} cannot be written: {error.strerror}", reason="CANNOT_WRITE") from error
         return file
 
     save_model = save
@@ -90,10 +99,10 @@ def load_policy(
     """Loads the policy of a run (its handle or its folder), a hub folder, or a .safetensors file.
 
     From a run's folder: `version`, or the promoted model, else the best evaluated one, else the newest. Pass
-    `environment` for a bare file if observations or actions are more than plain arrays.
+    `environment` for a file that does not name it if observations or actions are more than plain arrays.
     """
     if not isinstance(source, (str, Path)):
-        return source.policy
+        return _policy_of(source)
     place = Path(source)
     known = {"id": environment} if isinstance(environment, str) else environment
     if place.is_dir() and (place / POLICY).is_file() and not (place / _MODELS).is_dir():
@@ -102,7 +111,20 @@ def load_policy(
         return TrainedPolicy(chosen_model(place, version).read_bytes(), known or _environment_of(place))
     if not place.is_file():
         raise NotFound(f"there is no model or run at {place}", reason="NO_MODEL")
-    return TrainedPolicy(place.read_bytes(), known or _environment_of(place.parent.parent))
+    blob = place.read_bytes()
+    try:
+        return TrainedPolicy(blob, known or environment_in(blob) or _environment_of(place.parent.parent))
+    except InvalidInput as error:
+        raise InvalidInput(f"{place} cannot be read: {error.message}", reason=error.reason) from error
+
+
+def _policy_of(source: Any) -> TrainedPolicy:
+    policy = source if isinstance(source, TrainedPolicy) else getattr(source, "policy", None)
+    if not isinstance(policy, TrainedPolicy):
+        raise InvalidInput(
+            f"source is {source!r:.60}; it must be a run, its folder, or a .safetensors file", reason="INVALID_SOURCE"
+        )
+    return policy
 
 
 def chosen_model(folder: Path, version: int, *, best: bool = False) -> Path:

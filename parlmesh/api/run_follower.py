@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, TypeVar
 
 import grpc.aio
 import numpy as np
-from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.json_format import ParseDict
 
 from parlmesh.errors import NotFound, Unavailable
 from parlmesh.local.fleet_processes import UpFleet
@@ -29,6 +29,7 @@ from parlmesh.v1 import training_service_pb2 as pb
 from parlmesh.v1.metrics_service_pb2_grpc import MetricsServiceStub
 from parlmesh.v1.model_service_pb2_grpc import ModelServiceStub
 from parlmesh.v1.training_service_pb2_grpc import TrainingServiceStub
+from parlmesh.wire import struct_from_proto
 
 T = TypeVar("T")
 
@@ -103,8 +104,17 @@ class Follower:
         @asynccontextmanager
         async def serving(self: Follower) -> Any:
             write_settings(paths.settings, up_settings(config, paths.root.name))
+            # A fleet that cannot start raises what these say.
+            early: list[str] | None = []
+
+            def note(text: str) -> None:
+                if early is None:
+                    log.warning("fleet", note=text)
+                else:
+                    early.append(text)
+
             async with Supervisor(
-                note=lambda text: log.warning("fleet", note=text),
+                note=note,
                 grace_seconds=_GRACE_SECONDS,
                 environment=_environment(),
             ) as supervisor:
@@ -112,6 +122,9 @@ class Follower:
                 self._trouble = lambda: first_of(fleet.lost(), _without_actors(fleet))
                 try:
                     await fleet.start()
+                    noted, early = early or [], None
+                    for text in noted:
+                        note(text)
                     yield fleet.learner
                 finally:
                     await fleet.stop()
@@ -225,7 +238,7 @@ class Follower:
 
     def _report(self, training: pb.Training) -> Progress:
         told = training.progress
-        configuration = MessageToDict(training.configuration)
+        configuration = struct_from_proto(training.configuration)
         return Progress(
             state=pb.TrainingState.Name(training.state).removeprefix("TRAINING_STATE_").lower(),
             steps=told.steps,

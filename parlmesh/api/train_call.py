@@ -4,7 +4,9 @@ run = parlmesh.train("CartPole-v1", steps=100_000)
 action = run.policy.act(observation)
 """
 
+import itertools
 import os
+import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -172,6 +174,12 @@ def train(
     raises, the run ends.
     """
     stop_import()
+    if learner and (actors is not None or serial):
+        name, value = ("actors", actors) if actors is not None else ("serial", serial)
+        raise InvalidInput(
+            f"{name} is {value}, but the learner at {learner} has its own fleet; leave {name} out",
+            reason="INVALID_CHOICE",
+        )
     fleet = _fleet(actors, serial=serial, run_id=run_id)
     config = _config(environment, algorithm, steps, goal, seed, preset, settings, fleet)
     config = config.model_copy(update={"plugins": (*config.plugins, *_resolved(plugins))})
@@ -184,11 +192,15 @@ def train(
         "on_end": on_end,
     }
     callbacks = {name: each for name, each in given.items() if each is not None}
+    _check_callbacks(callbacks)
     name = run_id or fresh_run_id(environment_id(config), datetime.now().astimezone())
     if learner:
+        # Other programs may name their runs in the same second.
+        name = run_id or f"{name}-{secrets.token_hex(3)}"
         run = TrainingRun(name, None, Follower.remote(config, learner, name), callbacks)
     else:
-        paths = _folder(Path(runs_dir) / name)
+        paths = _folder(Path(runs_dir) / name) if run_id else _fresh_folder(Path(runs_dir) / name)
+        name = paths.root.name
         run = TrainingRun(
             name, paths.root, Follower.local(config.model_copy(update={"run_id": name}), paths), callbacks
         )
@@ -248,10 +260,29 @@ def _check(environment: object, settings: object) -> None:
         )
 
 
+def _check_callbacks(callbacks: Mapping[str, object]) -> None:
+    for name, given in callbacks.items():
+        if not callable(given):
+            raise InvalidInput(
+                f"{name} is {given!r:.60}; it must be a function that takes the run", reason="INVALID_CALLBACK"
+            )
+
+
 def _resolved(plugins: Sequence[str]) -> list[str]:
     if isinstance(plugins, str):
         raise InvalidInput(f"plugins is the text {plugins!r}; it must be a list", reason="INVALID_PLUGINS")
     return [str(Path(each).resolve()) if ".py:" in each else each for each in plugins]
+
+
+def _fresh_folder(root: Path) -> RunPaths:
+    """The folder, or if another run of the same second has it, the first free one of -2, -3, …"""
+    numbers = itertools.count(2)
+    folder = root
+    while True:
+        try:
+            return _folder(folder)
+        except AlreadyExists:
+            folder = root.with_name(f"{root.name}-{next(numbers)}")
 
 
 def _folder(root: Path) -> RunPaths:

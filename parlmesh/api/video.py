@@ -17,14 +17,21 @@ from .policy import TrainedPolicy
 _MOST_FRAMES = 2_000
 
 
-def film(policy: TrainedPolicy, file: Path, environment: Mapping[str, Any] | str = "", *, seed: int = 0) -> int:
-    """Writes one episode as .gif or .mp4, at most 2,000 frames; returns the number of frames."""
+def check_video(file: Path) -> None:
+    """Raises what is wrong with the file's name, or missing to write it, before anything is played."""
     if file.suffix not in (".gif", ".mp4"):
         raise InvalidInput(f"{file} must end in .gif or .mp4", reason="INVALID_FILE")
     if file.suffix == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
         raise FailedPrecondition(
             f"{file} needs an encoder: pip install imageio-ffmpeg, or write a .gif", reason="NOT_INSTALLED"
         )
+    if not file.parent.is_dir():
+        raise InvalidInput(f"there is no folder {file.parent} for {file.name}", reason="INVALID_FILE")
+
+
+def film(policy: TrainedPolicy, file: Path, environment: Mapping[str, Any] | str = "", *, seed: int = 0) -> int:
+    """Writes one episode as .gif or .mp4, at most 2,000 frames; returns the number of frames."""
+    check_video(file)
     described = known_environment(policy, environment)
     name = str(described.get("id"))
     world: Any = single_environment(described, render_mode="rgb_array")

@@ -24,7 +24,7 @@ from parlmesh.v1 import scheduler_service_pb2 as pb
 from .config import ClientConfig
 from .connection import Connection
 from .connection.pending_outcomes import UnclaimedOutcomes
-from .experience_upload import ExperienceUploads, Step, UploadedExperience
+from .experience_upload import ExperienceUploads, Step, UploadedExperience, check_steps
 from .feed import lent
 from .fleet_info import PARLStats, stats_from_proto
 from .function_calls import Call, TaskFuture, call_of, requests_of, values_of
@@ -316,6 +316,7 @@ class PARLController(FleetOperations):
         channel = self._learner_at("update_policy")
         if isinstance(experiences, str):
             experiences, run_id = (), experiences or run_id
+        check_steps(experiences)
         steps = list(experiences)
         uploaded = UploadedExperience()
         if steps:

@@ -1,6 +1,7 @@
 """A program's own experience: steps it took itself, uploaded to a run as whole trajectories."""
 
 import itertools
+import json
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,12 +25,16 @@ from parlmesh.types import (
     Fragment,
 )
 from parlmesh.v1 import experience_service_pb2 as pb
+from parlmesh.v1 import policy_service_pb2 as policy_pb
 from parlmesh.v1 import training_service_pb2
 from parlmesh.v1.experience_service_pb2_grpc import ExperienceServiceStub
+from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceStub
 from parlmesh.v1.training_service_pb2_grpc import TrainingServiceStub
 from parlmesh.wire import struct_from_proto, trajectory_to_proto
 
 _MOST_WAITING = 1_000_000
+_FEWEST = 5
+"""Fields of a step without a default."""
 
 
 class Step(NamedTuple):
@@ -74,12 +79,20 @@ class ExperienceUploads:
         self._rows: list[_Row] = []
         self._earned, self._length = 0.0, 0
         self._episodes: list[Episode] = []
+        self._known: tuple[str, _Shapes] | None = None
 
     async def add(self, steps: Iterable[Any], *, seconds: float) -> UploadedExperience:
         """Uploads every full trajectory; raises the learner's reason when one is refused, and drops that one."""
-        for given in steps:
-            self._keep(_step(given))
+        given = [_step(index, step) for index, step in enumerate(steps)]
+        if len(self._rows) + len(given) > _MOST_WAITING:
+            raise InvalidInput(f"more than {_MOST_WAITING:,} steps wait for a trajectory", reason="TOO_MANY")
         training = await self._training(seconds)
+        # All before the first is kept: a step that is refused later would be among those of the next call.
+        shapes = await self._shapes(training, seconds)
+        for index, step in enumerate(given):
+            shapes.check(index, step)
+        for step in given:
+            self._keep(step)
         settings = struct_from_proto(training.configuration)
         length, width = int(settings["trajectory_steps"]), int(settings["num_envs"])
         version, accepted = training.progress.policy_version, 0
@@ -92,8 +105,6 @@ class ExperienceUploads:
         return UploadedExperience(accepted, sum(row.valid for row in self._rows), version)
 
     def _keep(self, step: Step) -> None:
-        if len(self._rows) >= _MOST_WAITING:
-            raise InvalidInput(f"{_MOST_WAITING:,} steps wait for a trajectory; that is the limit", reason="TOO_MANY")
         if (
             self._rows
             and self._rows[-1].valid
@@ -124,6 +135,18 @@ class ExperienceUploads:
             raise FailedPrecondition(f"run {answer.training.run_id!r} has not started", reason="NOT_STARTED")
         return answer.training
 
+    async def _shapes(self, training: training_service_pb2.Training, seconds: float) -> "_Shapes":
+        """Read from the run's policy, once per run."""
+        if self._known is None or self._known[0] != training.run_uid:
+            request = policy_pb.GetPolicyRequest(run_id=training.run_id, encoding=policy_pb.POLICY_ENCODING_SAFETENSORS)
+            call = PolicyServiceStub(self._channel).GetPolicy(request, timeout=seconds)
+            try:
+                blob = b"".join([part.data async for part in call])
+            except grpc.aio.AioRpcError as error:
+                raise error_from_rpc(error) from error
+            self._known = training.run_uid, _shapes_in(blob)
+        return self._known[1]
+
     async def _upload(
         self, fragment: Fragment, training: training_service_pb2.Training, version: int, seconds: float
     ) -> int:
@@ -152,16 +175,81 @@ class ExperienceUploads:
         return int(receipt.policy_version)
 
 
-def _step(given: Any) -> Step:
+def check_steps(given: object) -> None:
+    """InvalidInput for what is no collection of steps, such as a number or a single step."""
+    if isinstance(given, Step) or not isinstance(given, Iterable):
+        raise InvalidInput(f"experiences is {given!r:.60}; it must be a list of steps", reason="INVALID_STEP")
+
+
+class _Shapes(NamedTuple):
+    """What the run's policy observes and does."""
+
+    observation: tuple[int, ...]
+    states: int
+    action: tuple[int, ...]
+    choices: tuple[int, ...]
+    """Of every entry of the action; empty for continuous actions."""
+
+    def check(self, index: int, step: Step) -> None:
+        """Raises InvalidInput for a step that cannot be one of the run's."""
+        for name in ("observation", "next_observation"):
+            _check_shape(index, name, getattr(step, name), self.observation)
+            if self.states:
+                _check_choice(index, name, getattr(step, name), (self.states,))
+        _check_shape(index, "action", step.action, self.action)
+        if self.choices:
+            _check_choice(index, "action", step.action, self.choices)
+
+
+def _shapes_in(policy: bytes) -> _Shapes:
+    """Read from the header of the safetensors file."""
+    header = json.loads(policy[8 : 8 + int.from_bytes(policy[:8], "little")])
+    spec = json.loads(header["__metadata__"]["policy"])
+    states, action = int(spec.get("observation_states", 0)), spec["action"]
+    choices = tuple(action.get("sizes") or ())
+    shape = () if action["kind"] == "discrete" else (len(choices) or len(action["low"]),)
+    return _Shapes(() if states else tuple(spec["observation_shape"]), states, shape, choices)
+
+
+def _check_shape(index: int, name: str, value: Any, wanted: tuple[int, ...]) -> None:
+    if np.shape(value) != wanted:
+        raise InvalidInput(
+            f"step {index}: {name} has the shape {np.shape(value)}; the run's policy has {wanted}", reason="SHAPE"
+        )
+
+
+def _check_choice(index: int, name: str, value: Any, sizes: tuple[int, ...]) -> None:
+    given = np.asarray(value)
+    if given.dtype.kind not in "biu" or not ((given >= 0) & (given < np.array(sizes).reshape(given.shape))).all():
+        allowed = " and ".join(f"0..{size - 1}" for size in sizes)
+        raise InvalidInput(f"step {index}: {name} is {given.tolist()!r:.60}; it must be {allowed}", reason="CHOICE")
+
+
+def _step(index: int, given: Any) -> Step:
+    """The step, if it is one by itself; raises InvalidInput that names its index and field."""
+    if not isinstance(given, (tuple, list)) or not _FEWEST <= len(given) <= len(Step._fields):
+        raise InvalidInput(
+            f"step {index} is {given!r:.60}; it must be a Step, or a tuple of {', '.join(Step._fields)}",
+            reason="INVALID_STEP",
+        )
     step = given if isinstance(given, Step) else Step(*given)
-    numbers = {"observation": step.observation, "action": step.action, "next_observation": step.next_observation}
-    for name, value in numbers.items():
-        if not np.isfinite(np.asarray(value, np.float64)).all():
-            raise InvalidInput(f"the {name} of a step is not finite", reason="NOT_FINITE")
-    if np.shape(step.observation) != np.shape(step.next_observation):
-        shapes = f"{np.shape(step.observation)} and {np.shape(step.next_observation)}"
-        raise InvalidInput(f"the observations of a step have the shapes {shapes}", reason="SHAPE")
-    return step._replace(reward=float(step.reward), terminated=bool(step.terminated), truncated=bool(step.truncated))
+    for name in ("observation", "action", "reward", "next_observation", "log_prob"):
+        try:
+            finite = np.isfinite(np.asarray(getattr(step, name), np.float64)).all()
+        except (TypeError, ValueError):
+            said = f"step {index}: {name} is {getattr(step, name)!r:.60}; it must be a number or an array of numbers"
+            raise InvalidInput(said, reason="INVALID_STEP") from None
+        if not finite:
+            raise InvalidInput(f"step {index}: {name} is not finite", reason="NOT_FINITE")
+    for name in ("reward", "log_prob"):
+        if np.ndim(getattr(step, name)):
+            raise InvalidInput(f"step {index}: {name} must be one number", reason="INVALID_STEP")
+    return step._replace(
+        reward=float(step.reward),
+        terminated=bool(step.terminated),
+        truncated=bool(step.truncated),
+        log_prob=float(step.log_prob),
+    )
 
 
 def _columns(rows: list[_Row], length: int, width: int) -> dict[str, Array]:

@@ -13,6 +13,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput
+from parlmesh.exit_codes import PARENT_ENDED
 from parlmesh.function_tasks import ARGUMENTS, IMPORTING, sources, stop_import
 from parlmesh.processes import ChildSpec, Supervisor, merged, service_command, write_settings
 from parlmesh.rpc.error_statuses import fleet_error_in
@@ -136,7 +137,15 @@ class LocalFleet:
     async def _start_scheduler(self, supervisor: Supervisor, folder: Path) -> str:
         file = folder / "scheduler.yaml"
         write_settings(file, self._scheduler(0))
-        supervisor.start(ChildSpec("scheduler", lambda _: service_command("scheduler", file), folder / "scheduler.log"))
+        # Where the program ends without closing the fleet, the scheduler still removes the arrays.
+        supervisor.start(
+            ChildSpec(
+                "scheduler",
+                lambda _: service_command("scheduler", file),
+                folder / "scheduler.log",
+                last_signal=PARENT_ENDED,
+            )
+        )
         port = await supervisor.serving("scheduler", deadline_seconds=self._start_seconds)
         # After a restart, the actors look for it at the same port.
         write_settings(file, self._scheduler(port))

@@ -20,7 +20,7 @@ from typing import Any, Generic, Self, TypeVar, cast, overload
 import numpy as np
 
 from parlmesh.blobs import Reference
-from parlmesh.errors import FailedPrecondition, Unavailable
+from parlmesh.errors import FailedPrecondition, InvalidInput, Unavailable
 from parlmesh.function_tasks import FunctionTask, stop_import
 from parlmesh.rpc.event_loop import loop_factory
 from parlmesh.security import SecurityConfig
@@ -28,7 +28,7 @@ from parlmesh.types import Array
 
 from .config import ClientConfig
 from .controller import DEFAULTS, NO_SECURITY, P, PARLController, R
-from .experience_upload import Step
+from .experience_upload import Step, check_steps
 from .feed import Raised, fed
 from .fleet_info import ActorInfo, PARLStats
 from .function_calls import call_of, requests_of
@@ -223,6 +223,9 @@ class Controller:
     ) -> None:
         self._controller = PARLController(address, learner=learner, security=security, config=config)
         self._thread = LoopThread("parlmesh controller")
+
+    def __repr__(self) -> str:
+        return f"<fleet at {self.address or 'no address yet'}>"
 
     @property
     def address(self) -> str:
@@ -448,6 +451,7 @@ class Controller:
         self, experiences: str | Iterable[Step | Sequence[Any]] = (), *, run_id: str = "", timeout: float = 30.0
     ) -> PolicyUpdate:
         """See `PARLController.update_policy`."""
+        check_steps(experiences)
         steps = experiences if isinstance(experiences, str) else list(experiences)
         return self._thread.run(self._controller.update_policy(steps, run_id=run_id, timeout=timeout))
 
@@ -475,6 +479,11 @@ def fleet(address: str = "", *, workers: int = 0, security: SecurityConfig = NO_
     @parlmesh.task before this call.
     """
     stop_import()
+    if not isinstance(address, str):
+        raise InvalidInput(
+            f"address is {address!r:.60}; it must be text such as 'host:50051', or left out (workers={address!r:.20}?)",
+            reason="INVALID_ADDRESS",
+        )
     controller = Controller(address, security=security)
     if not address:
         try:

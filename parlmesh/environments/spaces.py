@@ -98,6 +98,9 @@ def _box(space: spaces.Box, layout: Layout, *, float64: bool) -> Observed:
         rows, columns, channels = space.shape
         shape = (channels, rows, columns)
         return Observed(shape, dtype, 0, lambda given: np.moveaxis(given, 3, 1).astype(dtype, copy=False))
+    if len(space.shape) == 2 and space.dtype == np.uint8:
+        # A grey image without an axis of channels: it gets one, so that several are stacked along it.
+        return Observed((1, *space.shape), dtype, 0, lambda given: given[:, None])
     return Observed(space.shape, dtype, 0, lambda given: given.astype(dtype, copy=False))
 
 

@@ -7,6 +7,7 @@ one, so values can be bootstrapped from it, and the next step only resets and is
 import functools
 import importlib
 import importlib.metadata
+import importlib.util
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -27,6 +28,10 @@ from .wrappers import Wrap, wrappers_of
 GROUP = "parlmesh.environments"
 """Entry-point group in which installed packages register the environments of a namespace, under the namespace's name.
 An entry point with the name of another package handles that package's module:id and returns the id it registered."""
+
+
+# Gymnasium's own namespace for Atari games, whose package registers them when it is imported.
+_ATARI, _ATARI_PACKAGE = "ALE", "ale_py"
 
 
 class Seen(NamedTuple):
@@ -206,6 +211,8 @@ def _registered(name: str) -> str:
     if not colon:
         namespace, slash, _ = name.partition("/")
         if slash and name not in gymnasium.registry:
+            if namespace == _ATARI and importlib.util.find_spec(_ATARI_PACKAGE) is not None:
+                importlib.import_module(_ATARI_PACKAGE)  # registers them
             for offered in importlib.metadata.entry_points(group=GROUP, name=namespace):
                 offered.load()()
         return name

@@ -37,6 +37,8 @@ class FleetBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no 
 
     def __init__(self, fleet: Controller | None = None, **options: Any) -> None:
         super().__init__(**options)
+        if fleet is not None and not hasattr(fleet, "submit"):
+            raise InvalidInput(f"fleet is {fleet!r:.60}; open it with parlmesh.fleet(address)", reason="INVALID_FLEET")
         self._fleet = fleet
         self._pending: set[Future[Any]] = set()
         self._arrays: dict[int, tuple[Array, Reference]] = {}

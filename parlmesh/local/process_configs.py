@@ -129,6 +129,7 @@ def actor_name(index: int) -> str:
 
 def scheduler_settings(config: UpConfig, paths: RunPaths, port: int) -> dict[str, Any]:
     """The scheduler's configuration."""
+    _check_port("scheduler", config.scheduler, port)
     given = {
         "listen": {"host": HOST, "port": port},
         "metrics": {"port": _metrics_port(config, 0)},
@@ -141,6 +142,7 @@ def scheduler_settings(config: UpConfig, paths: RunPaths, port: int) -> dict[str
 
 def learner_settings(config: UpConfig, paths: RunPaths, port: int, scheduler: str) -> dict[str, Any]:
     """The learner's configuration; no scheduler address means serial."""
+    _check_port("learner", config.learner, port)
     given: dict[str, Any] = {
         "mode": "fleet" if scheduler else "serial",
         "listen": {"host": HOST, "port": port},
@@ -159,6 +161,17 @@ def learner_settings(config: UpConfig, paths: RunPaths, port: int, scheduler: st
         # The actor itself refuses an impossible number.
         given["training"].setdefault("slots", config.actors * (max(0, slots) if isinstance(slots, int) else 1))
     return merged(given, config.learner)
+
+
+def _check_port(service: str, given: Mapping[str, Any], port: int) -> None:
+    """Refuses a port that the other processes would not dial."""
+    listen = given.get("listen")
+    wanted = listen.get("port", port) if isinstance(listen, Mapping) else port
+    if wanted != port:
+        raise ConfigError(
+            f"{service}.listen.port is {wanted}, where the fleet's other processes do not look for it; "
+            f"set ports.{service} (--port-{service})"
+        )
 
 
 def actor_settings(config: UpConfig, index: int, scheduler: str, learner: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from parlmesh.types import Array
 from .policy_spec import PolicySpec
 
 METADATA = "__metadata__"
+_ENVIRONMENT = "environment"
 _LENGTH_BYTES = 8
 _LARGEST_HEADER_BYTES = 1 << 20
 
@@ -32,6 +33,27 @@ def unpack_policy(data: bytes) -> tuple[PolicySpec, dict[str, Array]]:
         raise InvalidInput(f"policy of {len(data)} bytes is not a safetensors file: {error}") from error
     header, _ = split_file(data)
     return PolicySpec.from_json(header.get(METADATA, {}).get("policy", "")), weights
+
+
+def with_environment(data: bytes, environment: Mapping[str, Any]) -> bytes:
+    """The same policy with the environment it was trained in; raises InvalidInput if that is more than JSON."""
+    header, body = split_file(data)
+    try:
+        text = json.dumps(environment, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"the policy's environment cannot be saved: {error}", reason="ENVIRONMENT") from error
+    header[METADATA] = {**header.get(METADATA, {}), _ENVIRONMENT: text}
+    return join_file(header, [body])
+
+
+def environment_in(data: bytes) -> dict[str, Any]:
+    """The environment that `with_environment` added; empty if there is none."""
+    header, _ = split_file(data)
+    try:
+        found = json.loads(header.get(METADATA, {}).get(_ENVIRONMENT, "{}"))
+    except (AttributeError, TypeError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def split_file(data: bytes) -> tuple[dict[str, Any], memoryview]:

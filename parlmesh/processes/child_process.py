@@ -15,10 +15,13 @@ from .process_exit import Process
 LOG_TAIL_BYTES = 64 * 1024
 
 
-def spawn(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> Process:
-    """Starts `command` in its own session; it dies with this thread. Appends stdout and stderr to `log`."""
+def spawn(
+    command: Sequence[str], log: Path, environment: Mapping[str, str], *, last_signal: int = signal.SIGKILL
+) -> Process:
+    """Starts `command` in its own session; it gets `last_signal` when this thread ends. Appends stdout and stderr to
+    `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    wrapper = [sys.executable, "-I", "-S", str(Path(parent_death.__file__)), str(os.getpid())]
+    wrapper = [sys.executable, "-I", "-S", str(Path(parent_death.__file__)), str(os.getpid()), str(int(last_signal))]
     with log.open("ab") as output:
         return Process([*wrapper, *command], output=output, environment=environment)
 

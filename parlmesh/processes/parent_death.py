@@ -1,4 +1,5 @@
-"""Runs a command that dies with its parent: `python parent_death.py PARENT_PID COMMAND…`. Imports nothing of parlmesh.
+"""Runs a command that ends with its parent: `python parent_death.py PARENT_PID SIGNAL COMMAND…`. Imports nothing of
+parlmesh.
 
 The kernel's parent-death signal survives exec, so the process list shows the command itself. Linux only; elsewhere the
 command outlives a supervisor that is killed with -9.
@@ -14,9 +15,11 @@ PR_SET_PDEATHSIG = 1
 
 def main() -> None:
     """Binds to the parent, checks that it is still alive, and becomes the command."""
-    parent, command = int(sys.argv[1]), sys.argv[2:]
+    parent, number, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    if number != signal.SIGKILL:
+        signal.signal(number, signal.SIG_DFL)  # under nohup it would be ignored
     if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
         if os.getppid() != parent:
             sys.exit(f"the parent {parent} has ended")
     try:

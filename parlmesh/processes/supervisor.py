@@ -8,6 +8,7 @@ async with Supervisor(note=print) as supervisor:
 
 import asyncio
 import os
+import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -51,6 +52,8 @@ class ChildSpec:
     first_incarnation: int = 1
     grace_seconds: float = 0.0
     """Time to end on its own once asked to; 0 = the supervisor's default."""
+    last_signal: int = signal.SIGKILL
+    """What it gets when this process ends without having stopped it."""
 
 
 @dataclass
@@ -193,7 +196,12 @@ class Supervisor:
         child.state = ChildState.STARTING
         child.log_offset = log_size(child.spec.log)
         try:
-            process = spawn(child.spec.command(child.incarnation), child.spec.log, self._environment)
+            process = spawn(
+                child.spec.command(child.incarnation),
+                child.spec.log,
+                self._environment,
+                last_signal=child.spec.last_signal,
+            )
         except OSError as error:
             return f"cannot be started: {error}"
         child.process, child.pid, child.state = process, process.pid, ChildState.RUNNING

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from parlmesh.exit_codes import EXIT_CONFIGURATION, EXIT_OK, EXIT_OTHER, exit_code
+from parlmesh.exit_codes import EXIT_CONFIGURATION, EXIT_OK, EXIT_OTHER, PARENT_ENDED, exit_code
 from parlmesh.harmless_text import visible
 from parlmesh.optional_packages import missing_extra
 from parlmesh.telemetry import get_logger
@@ -20,7 +20,10 @@ log = get_logger("parlmesh.service")
 
 
 def run_service(main: Callable[[asyncio.Event], Coroutine[Any, Any, Any]]) -> int:
-    """Runs `main(stop)`; SIGTERM and SIGINT set `stop`, a second one cancels. The result is the exit code."""
+    """Runs `main(stop)`; SIGTERM and SIGINT set `stop`, a second one cancels. The result is the exit code.
+
+    PARENT_ENDED sets `stop` and never cancels: the kernel sends it as each thread of the parent ends.
+    """
     keep_files_private()
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -82,5 +85,7 @@ async def _supervised(main: Callable[[asyncio.Event], Coroutine[Any, Any, Any]])
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
+    if signal.getsignal(PARENT_ENDED) != signal.SIG_IGN:  # as under nohup
+        loop.add_signal_handler(PARENT_ENDED, stop.set)
     answer_signal(loop)
     await main(stop)

@@ -373,7 +373,9 @@ class Lifecycle:
 
     def give_up_waiting(self, task: Task, now: float) -> None:
         """Ends a task that got no slot in time."""
-        failure = Failure("QUEUE_TIMEOUT", f"no slot was free within {task.queue_timeout} s (queue_timeout)")
+        absent = self.fleet.absent(task.task_class)
+        why = f"{absent}, and none came" if absent else "no slot was free"
+        failure = Failure("QUEUE_TIMEOUT", f"{why} within {task.queue_timeout} s (queue_timeout)")
         self.finish(task, TaskState.FAILED, now, failure)
 
     def end_doomed(self, now: float, most: int) -> None:

@@ -291,6 +291,18 @@ class Fleet:
         """The kinds of all connected actors."""
         return {kind for profile in self._profiles.values() for kind in profile.kinds}
 
+    def absent(self, task_class: TaskClass) -> str:
+        """Says that no connected actor has the node or the labels of a class; empty if one has."""
+        node_id, labels, _ = task_class.placement
+        here = self._nodes.get(node_id, ())
+        if node_id and not here:
+            return f'no actor is on node "{node_id}"'
+        profiles = [actor.profile for actor in here] if node_id else self._profiles.values()
+        if not labels or any(profile is not None and labels <= profile.labels for profile in profiles):
+            return ""
+        asked = ", ".join(f"{key}={value}" for key, value in sorted(labels))
+        return f"no actor has the labels {asked}{f' on node {node_id!r}' if node_id else ''}"
+
     def displace(self, actor: Actor) -> None:
         """Takes an actor out of placement; it stays in `actors`."""
         profile = actor.profile

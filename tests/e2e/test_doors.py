@@ -152,3 +152,12 @@ def test_a_failing_run_or_callback_raises_where_the_run_is_awaited(
 
     with pytest.raises(KeyError, match="mine"):
         parlmesh.train("CartPole-v1", steps=1_000_000, serial=True, runs_dir=tmp_path, on_progress=refuse)
+
+
+def test_a_setting_that_the_learner_refuses_is_said_once(tmp_path: Path) -> None:
+    tried = "try:\n    parlmesh.train('CartPole-v1', algorithm='a2c')\nexcept Exception as error:\n    print(error)\n"
+    (tmp_path / "program.py").write_text("import parlmesh\n" + tried)
+    command = [sys.executable, "program.py"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert "algorithm must be one of ppo" in ended.stdout
+    assert "a2c" not in ended.stderr

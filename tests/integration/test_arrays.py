@@ -308,3 +308,28 @@ async def test_a_client_that_ends_while_it_writes_leaves_nothing_behind(fleet: F
         scheduler.terminate()
         scheduler.assert_exits(0)
     assert not fleet.blobs.exists()
+
+
+@pytest.mark.parametrize("end", ["", "os.kill(os.getpid(), signal.SIGTERM)", "os.kill(os.getpid(), signal.SIGKILL)"])
+async def test_a_program_that_ends_without_closing_its_fleet_leaves_no_arrays(end: str, tmp_path: Path) -> None:
+    blobs = tmp_path / "blobs"
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, signal\n"
+        "import numpy as np, parlmesh\n"
+        "from parlmesh.client.sync import Controller\n"
+        "@parlmesh.task\n"
+        "def total(array):\n    return float(array.sum())\n"
+        "fleet = Controller()\n"
+        f"fleet.initialize(1, scheduler={{'blobs': {{'folder': {str(blobs)!r}}}}})\n"
+        "kept = fleet.put(np.ones(100_000))\n"
+        "print(fleet.submit(total, kept).result(60), flush=True)\n"
+        f"print(any(each.stat().st_size > 100_000 for each in os.scandir({str(blobs)!r})), flush=True)\n"
+        f"{end}\n"
+    )
+    ended = await asyncio.to_thread(
+        subprocess.run, [sys.executable, str(program)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.stdout == "100000.0\nTrue\n", ended.stderr
+    # The scheduler ends after its parent.
+    await wait_until_async(lambda: not blobs.exists(), 30)

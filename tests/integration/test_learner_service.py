@@ -125,8 +125,39 @@ async def test_steps_that_do_not_fit_are_refused_with_the_learners_reason(learne
     with pytest.raises(InvalidInput, match="column reward must lie within"):
         await uploads.add(steps, seconds=WAIT)
     assert learner.run.queue.dropped["OUT_OF_BOUNDS"] == 1
-    with pytest.raises(InvalidInput, match="the observation of a step is not finite"):
+    with pytest.raises(InvalidInput, match="step 0: observation is not finite"):
         await uploads.add([steps[0]._replace(observation=np.full(4, np.nan))], seconds=WAIT)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"action": 7}, r"step 7: action is 7; it must be 0\.\.1"),
+        ({"action": -1}, r"step 7: action is -1; it must be 0\.\.1"),
+        ({"action": 0.5}, r"step 7: action is 0\.5; it must be 0\.\.1"),
+        ({"action": [1, 0]}, r"step 7: action has the shape \(2,\); the run's policy has \(\)"),
+        ({"reward": float("nan")}, "step 7: reward is not finite"),
+        ({"reward": "much"}, "step 7: reward is 'much'; it must be a number or an array of numbers"),
+        ({"reward": [1.0, 2.0]}, "step 7: reward must be one number"),
+        ({"log_prob": float("inf")}, "step 7: log_prob is not finite"),
+        ({"observation": np.zeros(3)}, r"step 7: observation has the shape \(3,\); the run's policy has \(4,\)"),
+        ({"next_observation": None}, "step 7: next_observation is not finite"),
+        ((np.zeros(4), 0, 1.0), "step 7 is .*; it must be a Step, or a tuple of observation, action, reward"),
+        (5, "step 7 is 5; it must be a Step"),
+    ],
+)
+async def test_a_step_that_is_refused_is_named_and_costs_no_other(learner, change, sentence):
+    uploads, steps = ExperienceUploads(learner.channel, "run"), list(own_steps(60))
+    first = await uploads.add(steps[:20], seconds=WAIT)
+    spoilt = steps[20:]
+    spoilt[7] = spoilt[7]._replace(**change) if isinstance(change, dict) else change
+    with pytest.raises(InvalidInput, match=sentence):
+        await uploads.add(spoilt, seconds=WAIT)
+    assert len(learner.run.queue) == 0
+    second = await uploads.add(steps[20:], seconds=WAIT)
+    ended = sum(step.terminated for step in steps)
+    assert (first.waiting_steps, second.trajectories) == (20, (60 + ended) // 32)
+    assert not learner.run.queue.dropped
 
 
 def spoil(name, array):

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parlmesh.argument_values import pack, results_in, unpack, with_results
+from parlmesh.argument_values import DTYPES, pack, results_in, unpack, with_results
 from parlmesh.errors import InvalidInput
 from parlmesh.v1.fleet_service_pb2 import Assignment, ConnectResponse, TaskInput
 from parlmesh.wire import payload_from_proto, payload_to_proto
+from parlmesh.wire.tensors import tensor_to_proto
 
 KEYS = st.one_of(st.text(max_size=8), st.integers(), st.tuples(st.booleans(), st.text(max_size=3)))
 PLAIN = st.one_of(
@@ -173,3 +174,22 @@ def test_a_result_that_is_no_dependency_and_a_future_of_something_else_are_refus
         unpack({"x": {"$result": "a"}}, {})
     with pytest.raises(InvalidInput, match="not of a task"):
         pack({"x": Future()}, "f")
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "uint32", "uint64", "complex64", "datetime64[s]", "U3", "O"])
+def test_an_array_that_cannot_be_sent_is_named_by_its_place(dtype: str) -> None:
+    with pytest.raises(InvalidInput, match=r"jobs\.f: args\[1\] has dtype .*; allowed are bool, uint8, .*, float64"):
+        pack({"args": [1, np.zeros(3, dtype)]}, "jobs.f")
+
+
+def test_the_arrays_that_can_be_sent_are_those_of_the_wire() -> None:
+    sent = [each for each in np.sctypeDict.values() if issubclass(each, (np.number, np.bool_))]
+    assert {np.dtype(each).name for each in sent if _travels(np.dtype(each))} == {*DTYPES}
+
+
+def _travels(dtype: Any) -> bool:
+    try:
+        tensor_to_proto("x", np.zeros(1, dtype))
+    except InvalidInput:
+        return False
+    return True

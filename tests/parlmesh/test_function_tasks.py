@@ -3,11 +3,13 @@
 import os
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
+from parlmesh import function_tasks
 from parlmesh.errors import ConfigError, InvalidInput
 from parlmesh.function_tasks import (
     ARGUMENTS,
@@ -16,6 +18,7 @@ from parlmesh.function_tasks import (
     handler_at,
     load_tasks,
     source_of,
+    sources,
     stop_import,
     task,
 )
@@ -135,3 +138,41 @@ def test_a_source_without_functions_is_named() -> None:
     with pytest.raises(ConfigError, match="cannot be imported"):
         load_tasks(["no_such_module"])
     assert "no_such_module" not in sys.modules
+
+
+def test_a_function_of_a_notebook_is_refused_when_it_is_called_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", notebook)
+    monkeypatch.setattr(function_tasks, "_registered", {scaled.kind: scaled})
+    cell = "import parlmesh\n@parlmesh.task\ndef double(x):\n    return 2 * x\n"
+    cell += "@parlmesh.task(kind='elsewhere')\ndef known(x):\n    ...\n"
+    exec(cell, vars(notebook))
+    assert sources() == (__name__,)
+    with pytest.raises(InvalidInput, match=r"__main__\.double is defined at a prompt or in a notebook"):
+        notebook.double.arguments(3)
+    assert notebook.double(3) == 6
+    assert notebook.known.arguments(3) == ({"args": [3]}, {})
+    assert scaled.arguments(3) == ({"args": [3]}, {})
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"run_timeout": "x"}, "scaled: run_timeout is 'x'; it must be a number of seconds"),
+        ({"queue_timeout": True}, "scaled: queue_timeout is True; it must be a number of seconds"),
+        ({"max_attempts": "x"}, "scaled: max_attempts is 'x'; it must be a whole number"),
+        ({"max_attempts": 1.5}, "scaled: max_attempts is 1.5; it must be a whole number"),
+        ({"priority": "HIGH"}, "scaled: priority is 'HIGH'; it must be a whole number"),
+        ({"node_id": 3}, "scaled: node_id is 3; it must be text"),
+        ({"labels": {"gpu": 1}}, "scaled: labels is {'gpu': 1}; it must be a mapping of text to text"),
+        ({"labels": ["gpu"]}, r"scaled: labels is \['gpu'\]; it must be a mapping of text to text"),
+    ],
+)
+def test_an_option_of_the_wrong_kind_is_refused_by_name(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidInput, match=sentence):
+        scaled.options(**options)
+
+
+def test_options_may_be_none_and_of_any_number() -> None:
+    made = scaled.options(queue_timeout=None, run_timeout=2, priority=1, max_attempts=0, node_id="", labels={})
+    assert made.call_options["run_timeout"] == 2

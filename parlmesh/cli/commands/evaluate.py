@@ -35,8 +35,14 @@ def evaluate(
     """
     from parlmesh.api.episodes import evaluate_policy
     from parlmesh.api.policy import load_policy
-    from parlmesh.api.video import film
+    from parlmesh.api.video import check_video, film
 
+    if video is not None:
+        check_video(video)
+    if dataset:
+        from parlmesh.api.offline_data import check_dataset, record_episodes
+
+        check_dataset(dataset)
     policy = load_policy(model, version=version, environment=environment or None)
     found = evaluate_policy(policy, episodes=episodes, seed=seed, sampled=sampled)
     returns = [float(value) for value in found.returns]
@@ -52,7 +58,5 @@ def evaluate(
         frames = film(policy, video, seed=seed)
         say(f"{video}: {frames} frames", to_stderr=as_json)
     if dataset:
-        from parlmesh.api.offline_data import record_episodes
-
         steps = record_episodes(policy, dataset, episodes=episodes, seed=seed, sampled=sampled)
         say(f"{dataset}: {episodes} episodes, {steps:,} steps", to_stderr=as_json)

@@ -5,6 +5,7 @@ import contextlib
 import json
 import threading
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -325,3 +326,39 @@ async def test_a_stopped_run_leaves_a_checkpoint(tmp_path):
     parts.run.stop("stopped on request")
     progress = await running
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == [f"v{progress.version:08d}"]
+
+
+class Screen(gymnasium.Env):
+    """A small screen of noise; each step shows another."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (20, 16, 3), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._steps = 0
+        return self._seen(), {}
+
+    def step(self, action):
+        self._steps += 1
+        return self._seen(), float(action), self._steps == 12, False, {}
+
+    def _seen(self):
+        return self.np_random.integers(0, 255, (20, 16, 3), dtype=np.uint8)
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [{"algorithm": "ppo"}, {"algorithm": "dqn", "dqn": {"replay": {"min_steps": 64}, "minibatch_steps": 16}}],
+    ids=["ppo", "dqn"],
+)
+async def test_convolutions_train_on_stacked_grey_images(tmp_path, algorithm):
+    gymnasium.register("parlmesh-test/Noise-v0", Screen)
+    try:
+        environment = {"id": "parlmesh-test/Noise-v0", "wrappers": {"GrayscaleObservation": {}}, "stacked": 4}
+        parts, source = build(tmp_path, environment=environment, network="conv", evaluation_episodes=2, **algorithm)
+        progress = await train(parts, source)
+    finally:
+        del gymnasium.registry["parlmesh-test/Noise-v0"]
+    assert progress.state is RunState.FINISHED, progress
+    assert parts.run.queue.trained > 0

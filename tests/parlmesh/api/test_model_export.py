@@ -11,6 +11,7 @@ from parlmesh.api.video import film
 from parlmesh.errors import AlreadyExists, FailedPrecondition, InvalidInput, NotFound
 from parlmesh.policies import PolicySpec, pack_policy
 from parlmesh.policies.numpy_networks import DenseActorCritic
+from parlmesh.policies.policy_file import with_environment
 from parlmesh.types import ActionSpec
 
 SPEC = PolicySpec((4,), ActionSpec("discrete", (2,)), hidden=(8,))
@@ -39,7 +40,8 @@ def run(tmp_path):
 @pytest.mark.parametrize(("choice", "version"), [({}, 3), ({"best": True}, 2), ({"version": 1}, 1)])
 def test_the_model_that_is_wanted_is_written(run, tmp_path, choice, version):
     (file,) = export_model(run, tmp_path / "policy.safetensors", **choice)
-    assert file.read_bytes() == blob(version)
+    assert file.read_bytes() == with_environment(blob(version), {"id": "CartPole-v1", "stacked": 1})
+    assert load_policy(file).environment == {"id": "CartPole-v1", "stacked": 1}
 
 
 def test_a_folder_for_a_hub_says_what_it_is_and_acts_where_it_is_read(run, tmp_path):

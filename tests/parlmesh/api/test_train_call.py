@@ -1,14 +1,17 @@
 """What `parlmesh.train` refuses before anything is started."""
 
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
 import pytest
 
 import parlmesh
+from parlmesh.api import train_call
 from parlmesh.api.train_call import TrainingRun
-from parlmesh.errors import FailedPrecondition, FleetError
+from parlmesh.errors import AlreadyExists, FailedPrecondition, FleetError
 
 
 @pytest.mark.parametrize(
@@ -21,6 +24,9 @@ from parlmesh.errors import FailedPrecondition, FleetError
         ({"environment": dict}, "environment is a type; it must be an id"),
         ({"settings": 5}, "settings is 5; it must be a mapping"),
         ({"plugins": "things.py:plugin"}, "plugins is the text"),
+        ({"on_progress": "print"}, "on_progress is 'print'; it must be a function that takes the run"),
+        ({"learner": "localhost:1", "actors": 3}, "actors is 3, but the learner at localhost:1 has its own fleet"),
+        ({"learner": "localhost:1", "serial": True}, "serial is True, but the learner at localhost:1 has its own"),
     ],
 )
 def test_a_wrong_argument_is_refused_and_nothing_is_started(
@@ -49,3 +55,27 @@ def test_a_callback_that_waits_for_the_end_of_its_run_is_refused() -> None:
     run.start()
     with pytest.raises(FailedPrecondition, match="a callback of run one waits for its end"):
         run.wait(60)
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time stands still, and no run starts a process."""
+    moment = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
+    monkeypatch.setattr(train_call, "datetime", SimpleNamespace(now=lambda: moment))
+    monkeypatch.setattr(TrainingRun, "start", lambda run: None)
+
+
+@pytest.mark.usefixtures("now")
+def test_runs_of_the_same_second_have_names_of_their_own(tmp_path: Path) -> None:
+    runs = [parlmesh.train("CartPole-v1", runs_dir=tmp_path, wait=False) for _ in range(3)]
+    assert [run.run_id for run in runs] == [f"cartpole-v1-20260102-120000{end}" for end in ("", "-2", "-3")]
+    assert [run.folder for run in runs] == [tmp_path / run.run_id for run in runs]
+    elsewhere = [parlmesh.train("CartPole-v1", learner="localhost:1", wait=False).run_id for _ in range(3)]
+    assert len({*elsewhere}) == 3
+
+
+@pytest.mark.usefixtures("now")
+def test_a_run_id_that_is_taken_is_refused(tmp_path: Path) -> None:
+    parlmesh.train("CartPole-v1", runs_dir=tmp_path, run_id="mine", wait=False)
+    with pytest.raises(AlreadyExists, match="mine exists; choose another run_id"):
+        parlmesh.train("CartPole-v1", runs_dir=tmp_path, run_id="mine", wait=False)

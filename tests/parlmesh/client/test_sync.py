@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from parlmesh.client import ClientConfig, PARLController, TaskRequest
-from parlmesh.client.sync import Controller, LoopThread
+from parlmesh.client.sync import Controller, LoopThread, fleet
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, NotFound, Unavailable
 from parlmesh.function_tasks import FunctionTask
 from parlmesh.handlers import RunsIn
@@ -319,3 +319,14 @@ def test_an_interrupted_wait_cancels_what_it_waited_for(monkeypatch: pytest.Monk
         thread.run(wait())
     assert cancelled.wait(60)
     thread.close()
+
+
+def test_a_fleet_of_a_number_is_refused_by_name() -> None:
+    with pytest.raises(InvalidInput, match=r"address is 5; it must be text such as 'host:50051'"):
+        fleet(5)  # type: ignore[arg-type]
+
+
+def test_a_fleet_says_where_it_is(server: tuple[FakeTasks, str]) -> None:
+    _, address = server
+    with Controller(address) as controller:
+        assert repr(controller) == f"<fleet at {address}>"

@@ -16,6 +16,7 @@ from parlmesh.client.sync import Controller
 from parlmesh.errors import InvalidInput
 from parlmesh.function_tasks import FunctionTask
 from parlmesh.handlers import RunsIn
+from parlmesh.joblib.backend import FleetBackend
 
 
 class Fleet:
@@ -64,3 +65,8 @@ def test_a_later_call_that_cannot_be_sent_is_raised_and_not_waited_for(fleet: Fl
         pytest.raises(InvalidInput, match="is a set"),
     ):
         joblib.Parallel(pre_dispatch=2)(calls)
+
+
+def test_an_address_instead_of_a_fleet_is_refused_by_name() -> None:
+    with pytest.raises(InvalidInput, match=r"fleet is 'host:50051'; open it with parlmesh\.fleet\(address\)"):
+        FleetBackend("host:50051")  # type: ignore[arg-type]

@@ -113,3 +113,11 @@ def test_incarnations_are_remembered_and_a_damaged_file_is_named(tmp_path: Path)
     paths.incarnations.write_text("- what\n")
     with pytest.raises(ConfigError, match=r"incarnations\.yaml must map actor ids to whole numbers"):
         read_incarnations(paths)
+
+
+def test_a_port_that_the_other_processes_would_not_dial_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"scheduler\.listen\.port is 50951, .*; set ports\.scheduler"):
+        scheduler_settings(config("scheduler.listen.port=50951"), PATHS, 50051)
+    with pytest.raises(ConfigError, match=r"learner\.listen\.port is 50952, .*; set ports\.learner"):
+        learner_settings(config("learner.listen.port=50952"), PATHS, 50052, "")
+    assert scheduler_settings(config("scheduler.listen.drain_seconds=1"), PATHS, 50051)["listen"]["port"] == 50051

@@ -291,6 +291,29 @@ def test_a_task_that_waits_too_long_for_a_slot_fails(harness: Harness) -> None:
     assert why(harness.core.task("t")).reason == "QUEUE_TIMEOUT"
 
 
+@pytest.mark.parametrize(
+    ("placement", "sentence"),
+    [
+        (labelled("gpu", "1"), "no actor has the labels gpu=1, and none came within 2.0 s (queue_timeout)"),
+        (Placement("nobody"), 'no actor is on node "nobody", and none came within 2.0 s (queue_timeout)'),
+        (
+            Placement("n", frozenset({("gpu", "1")})),
+            "no actor has the labels gpu=1 on node 'n', and none came within 2.0 s (queue_timeout)",
+        ),
+        (Placement("n"), "no slot was free within 2.0 s (queue_timeout)"),
+        (labelled("cpu", "8"), "no slot was free within 2.0 s (queue_timeout)"),
+    ],
+)
+def test_a_task_that_no_actor_can_take_says_so_when_its_time_is_over(
+    placement: Placement, sentence: str, harness: Harness
+) -> None:
+    actor = harness.connect("a", node_id="n", labels=(("cpu", "8"),))
+    harness.submit(noop("busy"))
+    harness.submit(noop("t", queue_timeout=2.0, placement=placement))
+    harness.pass_time(2.5, alive=[actor])
+    assert (why(harness.core.task("t")).reason, why(harness.core.task("t")).message) == ("QUEUE_TIMEOUT", sentence)
+
+
 def test_a_task_that_got_its_slot_in_time_is_not_timed_out(harness: Harness) -> None:
     actor = harness.connect("a")
     harness.submit(noop("t", queue_timeout=2.0))
