@@ -173,6 +173,6 @@ def test_an_option_of_the_wrong_kind_is_refused_by_name(options: dict[str, Any],
         scaled.options(**options)
 
 
-def test_options_may_be_none_and_of_any_number() -> None:
-    made = scaled.options(queue_timeout=None, run_timeout=2, priority=1, max_attempts=0, node_id="", labels={})
+def test_a_timeout_may_be_any_number() -> None:
+    made = scaled.options(queue_timeout=1.5, run_timeout=2, priority=1, max_attempts=0, node_id="", labels={})
     assert made.call_options["run_timeout"] == 2

@@ -25,7 +25,7 @@ class Grey(gymnasium.Env):
 
 @pytest.fixture
 def grey():
-    gymnasium.register("parlmesh-test/Grey-v0", Grey)
+    gymnasium.register("parlmesh-test/Grey-v0", lambda **_: Grey())
     yield {"id": "parlmesh-test/Grey-v0", "stacked": 4}
     del gymnasium.registry["parlmesh-test/Grey-v0"]
 
