@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from parlmesh.client import ClientConfig, PARLController, TaskRequest
-from parlmesh.client.sync import Controller, LoopThread, fleet
+from parlmesh.client.loop_thread import LoopThread
+from parlmesh.client.sync import Controller, fleet
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, NotFound, Unavailable
 from parlmesh.function_tasks import FunctionTask
 from parlmesh.handlers import RunsIn
