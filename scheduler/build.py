@@ -12,8 +12,8 @@ from parlmesh.telemetry import get_logger
 
 from . import metrics
 from .config import SchedulerConfig, StoreConfig
+from .core.actors.placement import Fleet
 from .core.core import Core
-from .core.placement import Fleet
 from .leader_term import Term
 from .shell import Shell
 from .standby import Standby

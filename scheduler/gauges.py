@@ -5,8 +5,8 @@ from collections import Counter
 from prometheus_client import Counter as Total
 
 from . import metrics
+from .core.actors.placement import ActorState
 from .core.core import Core
-from .core.placement import ActorState
 from .core.task import Priority, TaskState
 
 EXPORT_SECONDS = 1.0

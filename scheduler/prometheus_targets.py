@@ -6,7 +6,7 @@ from collections.abc import Callable
 from parlmesh.addresses import join_address
 from parlmesh.telemetry.metrics_page import Page
 
-from .core.placement import Fleet
+from .core.actors.placement import Fleet
 
 TARGETS_PATH = "/targets"
 

@@ -23,9 +23,9 @@ from . import failpoints, metrics
 from .blob_ledger import BlobLedger, is_given, writer_of
 from .config import SchedulerConfig
 from .core.actions import Action, Notify, Persist
-from .core.actor_sessions import Hello
+from .core.actors.actor_sessions import Hello
+from .core.actors.placement import Actor, ActorCommand
 from .core.core import Core
-from .core.placement import Actor, ActorCommand
 from .core.task import AttemptEnd, Task
 from .decision_guard import Decisions
 from .gauges import Exporter

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .placement import Actor, ActorCommand
+from .actors.placement import Actor, ActorCommand
 from .task import LeaseName, Task
 
 

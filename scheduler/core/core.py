@@ -17,12 +17,12 @@ from ..config import SchedulerConfig
 from ..journal.compaction import Compactor
 from ..journal.recovery import Recovery
 from ..journal.skipped_records import UnreadableRecords
-from . import submission_limits
 from .actions import Action, Assign, Command, NodeRecord, Notify, Persist, Revoke
-from .actor_sessions import Hello, Sessions
+from .actors.actor_sessions import Hello, Sessions
+from .actors.placement import Actor, ActorCommand
+from .actors.rebalancing import rebalance
 from .lifecycle import Lifecycle
-from .placement import Actor, ActorCommand
-from .rebalancing import rebalance
+from .queue import submission_limits
 from .task import AttemptEnd, Failure, LeaseLike, Task, TaskState
 
 TRIM_SECONDS = 10.0

@@ -10,15 +10,16 @@ from collections.abc import Callable, Iterable, Sequence
 from ..config import SchedulerConfig
 from . import dependencies
 from .actions import Decided, Returned
+from .actors.known_actors import Roster
+from .actors.placement import ASSIGNMENT_BYTES, SMALL_BODY_BYTES, Actor, Fleet, message_bytes
 from .chrome_trace import Trace
-from .known_actors import Roster
-from .namespace_shares import Shares
-from .placement import ASSIGNMENT_BYTES, SMALL_BODY_BYTES, Actor, Fleet, message_bytes
-from .ready_queue import ReadyQueue
+from .queue.namespace_shares import Shares
+from .queue.ready_queue import ReadyQueue
+from .queue.submission_limits import Allowances
+from .queue.task_class import TaskClass
 from .retention import Retention
 from .retries import quarantined, retry_delay, was_last
 from .statistics import Statistics
-from .submission_limits import Allowances
 from .task import (
     NO_LEASE,
     NO_RESULT,
@@ -34,7 +35,6 @@ from .task import (
     Task,
     TaskState,
 )
-from .task_class import TaskClass
 from .timers import Endings, Timers
 
 

@@ -4,8 +4,8 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+from .actors.placement import Actor, ActorState
 from .latency_histogram import LATENCY_BOUNDS, Histogram
-from .placement import Actor, ActorState
 from .task import QUEUED, RUNNING, WAITING, TaskState
 
 WINDOW_SECONDS = 60

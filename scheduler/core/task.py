@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .placement import Actor
-    from .task_class import TaskClass
+    from .actors.placement import Actor
+    from .queue.task_class import TaskClass
 
 
 class TaskState(IntEnum):

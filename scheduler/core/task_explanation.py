@@ -4,8 +4,8 @@ from collections import Counter
 
 from parlmesh.exception_text import first_line
 
+from .actors.placement import Actor, ActorState
 from .core import Core
-from .placement import Actor, ActorState
 from .task import NOT_BEGUN, Priority, Task, TaskState
 
 

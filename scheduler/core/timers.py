@@ -3,7 +3,7 @@
 import math
 from heapq import heapify, heappop, heappush
 
-from .placement import Actor
+from .actors.placement import Actor
 from .task import Task, TaskState
 
 FEW = 1024

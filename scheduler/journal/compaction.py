@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from ..core.actions import Dismissed, Introduced, Kinds, NodeRecord, Paused, Persist
-from ..core.node_quarantine import MAX_NODES
+from ..core.actors.node_quarantine import MAX_NODES
 from .record_reader import decode, split
 from .records import DamagedJournal, Forgotten, Gap, RecordKind, encode, encode_gap
 from .skipped_records import UnreadableRecords

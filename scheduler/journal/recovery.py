@@ -6,8 +6,8 @@ from itertools import chain
 from operator import attrgetter
 
 from ..core.actions import Introduced, NodeRecord, Returned
+from ..core.actors.placement import Actor
 from ..core.lifecycle import Lifecycle
-from ..core.placement import Actor
 from ..core.task import NO_LEASE, Failure, Task, TaskState
 from .compaction import Compactor, Trail
 from .record_reader import decode, peek_time, read_submitted

@@ -6,8 +6,8 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..core.actor_sessions import Hello
-from ..core.placement import ActorCommand
+from ..core.actors.actor_sessions import Hello
+from ..core.actors.placement import ActorCommand
 from ..core.task import AttemptEnd, Failure, LeaseName
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 from .. import failpoints
 from ..config import SchedulerConfig
 from ..core.actions import Persist
+from ..core.actors.placement import ActorCommand
 from ..core.core import Core
-from ..core.placement import ActorCommand
 from ..core.task import Task
 from ..shell import Shell
 from ..store import SqliteStore, Store

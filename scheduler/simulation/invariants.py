@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ..core.actions import Assign, Notify
+from ..core.actors.placement import Actor, ActorState
 from ..core.core import Core
-from ..core.placement import Actor, ActorState
 from ..core.task import LeaseName, Task, TaskState
 
 WHOLE_CHECK_EVERY = 16

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..core.actors.placement import Actor
 from ..core.core import Core
-from ..core.placement import Actor
 from ..core.task import Task
 from ..journal.compaction import Compactor
 from ..journal.standby_core import Understudy

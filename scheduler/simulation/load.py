@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from ..core.placement import ActorCommand
+from ..core.actors.placement import ActorCommand
 from ..core.task import ANYWHERE, Placement, Task
 from .actors import KINDS, POISON, SimulatedActor
 

@@ -13,7 +13,7 @@ from parlmesh.errors import FleetError
 
 from ..config import SchedulerConfig
 from ..core.actions import Action, Assign, Close, Command, Notify, Persist, Revoke, ToActor, Welcome
-from ..core.actor_sessions import Hello
+from ..core.actors.actor_sessions import Hello
 from ..core.core import Core
 from ..core.task import LeaseName, Task
 from ..journal.records import encode

@@ -15,7 +15,7 @@ from parlmesh.rpc.server.service_registration import service_of
 from parlmesh.security import ANYONE
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 
-from ..core.actor_sessions import Hello
+from ..core.actors.actor_sessions import Hello
 from ..shell import Shell
 from . import messages
 from .leader_redirect import Seat

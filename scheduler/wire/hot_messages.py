@@ -19,7 +19,7 @@ from parlmesh.v1 import task_pb2
 from parlmesh.wire.durations import duration_bytes, short_seconds
 from parlmesh.wire.fields import SMALL, read_varint, varint
 
-from ..core.submission_limits import check_size
+from ..core.queue.submission_limits import check_size
 from ..core.task import ANYWHERE, NORMAL, SUCCEEDED, AttemptEnd, LeaseName, Task
 from . import messages
 

@@ -13,9 +13,9 @@ from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
 from parlmesh.v1.blob_service_pb2 import BlobTerms
 
-from ..core.actor_sessions import Hello
-from ..core.node_quarantine import Strikes
-from ..core.placement import Actor
+from ..core.actors.actor_sessions import Hello
+from ..core.actors.node_quarantine import Strikes
+from ..core.actors.placement import Actor
 from ..core.task import ANYWHERE, NO_RESULT, NORMAL, AttemptEnd, Failure, LeaseName, Placement, Task
 
 NANOSECONDS = 1_000_000_000

@@ -10,7 +10,7 @@ from parlmesh.security import ANYONE, Identity
 
 from ..blob_ledger import client_writer
 from ..core.core import Core
-from ..core.submission_limits import check_namespace_limits
+from ..core.queue.submission_limits import check_namespace_limits
 from ..core.task import Task
 
 

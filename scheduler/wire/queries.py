@@ -10,9 +10,9 @@ from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
 
+from ..core.actors.placement import Actor, ActorState
 from ..core.chrome_trace import MAX_EVENTS, Attempt
 from ..core.core import Core
-from ..core.placement import Actor, ActorState
 from ..core.statistics import worker_utilization
 from ..core.task import ANYWHERE, Priority, Task, TaskState
 from ..journal.stored_task import StoredTask

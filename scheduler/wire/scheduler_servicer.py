@@ -16,8 +16,8 @@ from parlmesh.rpc.server.service_registration import service_of
 from parlmesh.v1 import scheduler_service_pb2 as pb
 
 from ..blob_ledger import client_writer
+from ..core.actors.placement import ActorCommand
 from ..core.chrome_trace import to_json
-from ..core.placement import ActorCommand
 from ..core.task import Task
 from ..core.task_explanation import explain
 from ..shell import Shell

@@ -37,8 +37,9 @@ from parlmesh.v1 import (
 from parlmesh.wire import tensors, trajectories
 from scheduler.blob_ledger import BlobLedger
 from scheduler.config import BlobConfig, SchedulerConfig
-from scheduler.core import chrome_trace, placement
-from scheduler.core.placement import ActorCommand, ActorState
+from scheduler.core import chrome_trace
+from scheduler.core.actors import placement
+from scheduler.core.actors.placement import ActorCommand, ActorState
 from scheduler.core.task import Priority, TaskState
 from scheduler.wire import blob_servicer, messages, queries
 

@@ -73,7 +73,7 @@ ALLOWED = {
     "parlmesh/tuning/study.py:finished": "the library's study belongs to ours",
     "parlmesh/worlds/placement/evaluation.py:_make": "one function for several worlds",
     "parlmesh/worlds/placement/world_versions.py:act": "the interface of world versions",
-    "scheduler/core/known_actors.py:judge": "what is decided belongs to the roster",
+    "scheduler/core/actors/known_actors.py:judge": "what is decided belongs to the roster",
     "scheduler/shell.py:fail": "servicers know the shell alone",
     "scheduler/simulation/invariants.py:promise": "what was promised belongs to the checks",
     "scheduler/store/postgres/store.py:keep": "the interface of stores",

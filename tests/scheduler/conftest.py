@@ -8,9 +8,9 @@ import pytest
 
 from scheduler.config import SchedulerConfig
 from scheduler.core.actions import Action, Assign, Close, Command, Notify, Persist, Revoke, Welcome
-from scheduler.core.actor_sessions import Hello
+from scheduler.core.actors.actor_sessions import Hello
+from scheduler.core.actors.placement import Actor, ActorCommand
 from scheduler.core.core import Core
-from scheduler.core.placement import Actor, ActorCommand
 from scheduler.core.task import Failure, LeaseName, Task
 from scheduler.journal.records import encode
 from scheduler.simulation.journal_replay import differences, standby_differences

@@ -7,7 +7,7 @@ from parlmesh.security.config import SecurityConfig
 from parlmesh.security.quotas import QuotaConfig
 from scheduler.config import SchedulerConfig
 from scheduler.core.core import Core
-from scheduler.core.submission_limits import owner_in
+from scheduler.core.queue.submission_limits import owner_in
 from scheduler.core.task import Placement, Task
 
 

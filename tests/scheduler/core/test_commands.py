@@ -3,7 +3,7 @@
 import pytest
 
 from parlmesh.errors import InvalidInput, NotFound
-from scheduler.core.placement import ActorCommand, ActorState
+from scheduler.core.actors.placement import ActorCommand, ActorState
 from tests.scheduler.conftest import Harness, ids, noop
 
 

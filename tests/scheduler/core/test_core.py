@@ -7,8 +7,8 @@ import pytest
 
 from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput, NotFound, ResourceExhausted
 from scheduler.config import SchedulerConfig
+from scheduler.core.actors.placement import ActorCommand
 from scheduler.core.core import MOST_ENDED_AT_ONCE, Core
-from scheduler.core.placement import ActorCommand
 from scheduler.core.task import Placement, Priority, Task, TaskState
 from tests.scheduler.conftest import Harness, ids, noop, why
 

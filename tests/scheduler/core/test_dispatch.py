@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from scheduler.core.placement import ActorCommand
-from scheduler.core.ready_queue import Lane
+from scheduler.core.actors.placement import ActorCommand
+from scheduler.core.queue.ready_queue import Lane
+from scheduler.core.queue.task_class import TaskClass
 from scheduler.core.task import Placement, Priority, Task
-from scheduler.core.task_class import TaskClass
 from tests.scheduler.conftest import Harness, ids, noop
 
 

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
-from scheduler.core.placement import ActorCommand
+from scheduler.core.actors.placement import ActorCommand
 from scheduler.core.task import Failure, LeaseName, Task
 from scheduler.simulation.invariants import check_whole
 from tests.scheduler.conftest import Harness

@@ -1,6 +1,6 @@
 import pytest
 
-from scheduler.core.placement import ActorCommand
+from scheduler.core.actors.placement import ActorCommand
 from scheduler.core.statistics import worker_utilization
 from scheduler.core.task import Task
 from tests.scheduler.conftest import Harness

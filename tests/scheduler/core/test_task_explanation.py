@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.core.placement import ActorCommand
+from scheduler.core.actors.placement import ActorCommand
 from scheduler.core.task import Placement, Task
 from scheduler.core.task_explanation import explain
 from tests.scheduler.conftest import Harness

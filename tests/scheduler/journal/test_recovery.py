@@ -11,9 +11,9 @@ import pytest
 from parlmesh.errors import FailedPrecondition
 from scheduler.config import SchedulerConfig
 from scheduler.core.actions import Notify
-from scheduler.core.actor_sessions import Hello
+from scheduler.core.actors.actor_sessions import Hello
+from scheduler.core.actors.placement import ActorCommand, ActorState
 from scheduler.core.core import Core
-from scheduler.core.placement import ActorCommand, ActorState
 from scheduler.core.task import Priority, Task
 from scheduler.journal.compaction import Compactor
 from scheduler.simulation.journal_replay import take_over

@@ -7,7 +7,7 @@ import pytest
 
 from scheduler.core import dependencies, lifecycle
 from scheduler.core.lifecycle import Lifecycle
-from scheduler.core.ready_queue import Lane, ReadyQueue
+from scheduler.core.queue.ready_queue import Lane, ReadyQueue
 from scheduler.core.retention import Retention
 from scheduler.core.task import Task
 from scheduler.simulation import Options, World, run_schedule

@@ -10,8 +10,8 @@ from parlmesh.errors import InvalidInput
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
 from scheduler.core import chrome_trace
+from scheduler.core.actors.placement import ActorCommand
 from scheduler.core.core import Core
-from scheduler.core.placement import ActorCommand
 from scheduler.core.task import Placement, Task, TaskState
 from scheduler.simulation.journal_replay import take_over
 from scheduler.wire import hot_messages, queries

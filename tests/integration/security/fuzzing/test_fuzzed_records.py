@@ -7,7 +7,7 @@ import pytest
 
 from parlmesh.errors import FleetError
 from scheduler.config import SchedulerConfig
-from scheduler.core.actor_sessions import Hello
+from scheduler.core.actors.actor_sessions import Hello
 from scheduler.core.core import Core
 from scheduler.core.task import Task
 from scheduler.journal import record_reader, records

@@ -7,7 +7,7 @@ from itertools import count
 
 from scheduler.config import SchedulerConfig
 from scheduler.core.actions import Assign
-from scheduler.core.actor_sessions import Hello
+from scheduler.core.actors.actor_sessions import Hello
 from scheduler.core.core import Core
 from scheduler.core.task import Priority, Task
 from scheduler.process_memory import relax_garbage_collection

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
+from ..task import ANYWHERE, QUEUED, Placement, Task
 from .namespace_shares import Share, Shares
-from .task import ANYWHERE, QUEUED, Placement, Task
 from .task_class import PRIORITIES, LaneHeap, TaskClass, choose
 
 if TYPE_CHECKING:

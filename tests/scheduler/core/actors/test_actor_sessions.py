@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from parlmesh.errors import AlreadyExists, FailedPrecondition, InvalidInput, NotFound
-from scheduler.core.placement import ActorState
+from scheduler.core.actors.placement import ActorState
 from scheduler.core.task import LeaseName
 from tests.scheduler.conftest import Harness, ids, noop
 

@@ -5,11 +5,11 @@ from collections.abc import Collection, Iterable, Sequence
 
 from parlmesh import limits
 
-from .lifecycle import Lifecycle
+from ..lifecycle import Lifecycle
+from ..task import NO_LEASE, NOT_BEGUN, Failure, LeaseLike, LeaseName, Task
 from .node_quarantine import NodeQuarantine
 from .placement import Actor
 from .rebalancing import waiting
-from .task import NO_LEASE, NOT_BEGUN, Failure, LeaseLike, LeaseName, Task
 
 # Unknown leases of an actor that are answered within one heartbeat's interval: an honest actor has few, and each answer
 # costs more than the rest of the message.

@@ -1,8 +1,8 @@
 import pytest
 
 from parlmesh.errors import InvalidInput
-from scheduler.core.known_actors import MOST_KINDS, MOST_OWN_KINDS
-from scheduler.core.placement import ActorCommand
+from scheduler.core.actors.known_actors import MOST_KINDS, MOST_OWN_KINDS
+from scheduler.core.actors.placement import ActorCommand
 from scheduler.core.task import Task
 from tests.scheduler.conftest import Harness
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from parlmesh.telemetry import get_logger
 
-from ..config import StrikeConfig
-from .actions import NodeRecord
-from .lifecycle import Lifecycle
+from ...config import StrikeConfig
+from ..actions import NodeRecord
+from ..lifecycle import Lifecycle
 from .placement import Actor
 
 # Nodes remembered; the one whose last strike is oldest is forgotten first.

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core import ready_queue
-from scheduler.core.ready_queue import Lane, ReadyQueue
+from scheduler.core.queue import ready_queue
+from scheduler.core.queue.ready_queue import Lane, ReadyQueue
 from scheduler.core.task import ANYWHERE, Placement, Task, TaskState
 
 BOOST = 10.0

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING
 
-from .task import Placement, Priority
+from ..task import Placement, Priority
 
 if TYPE_CHECKING:
-    from .placement import Profile
+    from ..actors.placement import Profile
     from .ready_queue import Account, Lane
 
     # (turn, number of the head, lane): a lower bound of the lane's true place, corrected when it comes to the top.

@@ -9,11 +9,11 @@ from parlmesh.errors import FailedPrecondition, InvalidInput, PermissionDenied, 
 from parlmesh.security.quotas import QuotaConfig
 from parlmesh.token_bucket import Rates
 
-from ..config import NamespaceConfig, QueueConfig
-from . import dependencies
-from .placement import Fleet
-from .statistics import Statistics
-from .task import ANYWHERE, Placement, Priority, Task
+from ...config import NamespaceConfig, QueueConfig
+from .. import dependencies
+from ..actors.placement import Fleet
+from ..statistics import Statistics
+from ..task import ANYWHERE, Placement, Priority, Task
 
 # Plain numbers, because they are read for every task.
 LONGEST_ID, LONGEST_KIND, LONGEST_SUBMITTER = limits.TASK_ID.most, limits.KIND.most, limits.SUBMITTER.most

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from parlmesh.errors import NotFound
-from scheduler.core.placement import ActorState
+from scheduler.core.actors.placement import ActorState
 from scheduler.core.task import LeaseName, Task
 from tests.scheduler.conftest import Harness, ids, noop, why
 

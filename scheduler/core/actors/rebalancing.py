@@ -2,9 +2,9 @@
 
 import math
 
-from .lifecycle import Lifecycle
+from ..lifecycle import Lifecycle
+from ..task import Task
 from .placement import Actor, ActorState, Fleet
-from .task import Task
 
 
 def rebalance(life: Lifecycle, unsettled: dict[Actor, None], now: float, min_age: float) -> int:

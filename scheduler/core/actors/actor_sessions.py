@@ -6,13 +6,13 @@ from typing import NamedTuple
 from parlmesh import limits
 from parlmesh.errors import AlreadyExists, FailedPrecondition, InvalidInput
 
-from . import submission_limits
-from .actions import Action, Close, Command, Welcome
+from ..actions import Action, Close, Command, Welcome
+from ..lifecycle import Lifecycle
+from ..queue import submission_limits
+from ..task import LeaseName
 from .leases import Leases
-from .lifecycle import Lifecycle
 from .node_quarantine import NodeQuarantine
 from .placement import UNTOLD_MESSAGE_BYTES, Actor, ActorCommand
-from .task import LeaseName
 
 # Labels with this prefix come from the operator or a certificate, never from the actor.
 ATTESTED = "attested/"

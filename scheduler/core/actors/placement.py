@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import TypeAlias
 
-from .task import Task
-from .task_class import TaskClass
+from ..queue.task_class import TaskClass
+from ..task import Task
 
 # Handlers faster than this are treated alike, which bounds how many tasks an actor holds.
 SHORTEST_RUN_SECONDS = 20e-6

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from parlmesh.security.config import SecurityConfig
 from scheduler.config import SchedulerConfig
-from scheduler.core.actor_sessions import Hello
+from scheduler.core.actors.actor_sessions import Hello
 from scheduler.core.core import Core
 from scheduler.core.task import Failure, Task, TaskState
 from scheduler.core.task_explanation import explain

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .task import Task
+from ..task import Task
 
 if TYPE_CHECKING:
-    from ..config import SchedulerConfig
+    from ...config import SchedulerConfig
     from .ready_queue import Lane
     from .task_class import TaskClass
 

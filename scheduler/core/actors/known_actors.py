@@ -6,7 +6,7 @@ from itertools import islice
 from parlmesh import limits
 from parlmesh.errors import InvalidInput, NotFound
 
-from .actions import Decided, Dismissed, Introduced, Kinds, NodeRecord, Paused
+from ..actions import Decided, Dismissed, Introduced, Kinds, NodeRecord, Paused
 from .placement import Actor, Fleet
 
 # Half a megabyte if every name has the longest length.

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.core.placement import Actor, Fleet
+from scheduler.core.actors.placement import Actor, Fleet
+from scheduler.core.queue.task_class import TaskClass
 from scheduler.core.task import Placement, Task
-from scheduler.core.task_class import TaskClass
 from tests.scheduler.conftest import Harness
 
 labels = st.frozensets(st.tuples(st.sampled_from("ab"), st.sampled_from("12")), max_size=3)

@@ -5,8 +5,8 @@ import pytest
 from parlmesh.errors import InvalidInput, NotFound
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from scheduler.config import StrikeConfig
-from scheduler.core.node_quarantine import MAX_NODES, Strikes
-from scheduler.core.placement import ActorCommand, ActorState
+from scheduler.core.actors.node_quarantine import MAX_NODES, Strikes
+from scheduler.core.actors.placement import ActorCommand, ActorState
 from scheduler.core.task import NO_RESULT, Placement, Task
 from scheduler.wire import queries
 from tests.scheduler.conftest import Harness, ids, noop

@@ -1,0 +1,1 @@
+"""Actors and nodes as the scheduler sees them: sessions, leases, placement, quarantine."""
