@@ -214,10 +214,19 @@ async def test_an_actor_whose_clock_went_back_comes_again_after_its_last_start()
         third.send(ConnectResponse(welcome=Welcome(newest_incarnation=91)))
         await wait_until_async(lambda: fleet.metrics.connected._value.get() == 1, 60.0)
         # Once it was welcomed, whoever is above it has taken its place.
-        third.end(FailedPrecondition("an older start", reason="OLD_INCARNATION", newest_incarnation=99))
+        rival = FailedPrecondition("an older start", reason="OLD_INCARNATION", newest_incarnation=99)
+        third.end(rival)
+        # A connection that is cut before that answer arrives makes it come once more, and it is told again.
+        refusing = asyncio.ensure_future(_end_all(fleet.scheduler, rival))
         with pytest.raises(FailedPrecondition, match="an older start"):
             async with asyncio.timeout(60.0):
                 await fleet.run
+        refusing.cancel()
+
+
+async def _end_all(scheduler: FakeScheduler, error: FailedPrecondition) -> None:
+    while True:
+        (await scheduler.stream()).end(error)
 
 
 async def test_an_actor_that_was_replaced_by_a_later_start_of_itself_gives_up() -> None:

@@ -415,7 +415,7 @@ def test_a_pipe_in_the_place_of_a_blob_holds_nobody_up(writer: BlobFolder, tmp_p
     found: list[object] = []
 
     def read() -> None:
-        with pytest.raises(NotFound, match="not kept any more"):
+        with pytest.raises(NotFound, match="no longer kept"):
             BlobFolder(tmp_path).read(name, SIZE)
         found.append(is_left(left))
 
