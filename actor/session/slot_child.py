@@ -7,6 +7,7 @@ four bytes of length, little-endian, then the message.
 import os
 import sys
 import threading
+import traceback
 from queue import SimpleQueue
 from typing import BinaryIO
 
@@ -63,4 +64,13 @@ def _run(handler: Handler, assignment: Assignment, actor_id: str, slot: int, blo
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    # An interpreter that shut down while the other thread reads would abort, and hide the error behind its own.
+    code = 1
+    try:
+        main(*sys.argv[1:])
+    except BrokenPipeError:  # the actor has died
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+    os._exit(code)

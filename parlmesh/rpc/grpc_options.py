@@ -54,6 +54,9 @@ def channel_options(max_message_bytes: int, *, loopback: bool) -> Options:
         ("grpc.max_reconnect_backoff_ms", 1000),
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.max_send_message_length", max_message_bytes),
+        # gRPC would repeat calls that were not sent, without a limit: while a connection was dying, one call kept its
+        # thread for seconds and took gigabytes (decision 0064). Those who call decide about repetitions.
+        ("grpc.enable_retries", 0),
         # Each channel has its own connection: a large download never delays another channel's heartbeats.
         ("grpc.use_local_subchannel_pool", 1),
     ]

@@ -138,6 +138,8 @@ class _Books:
                 end = self._ended.get(before.token)
                 if (end is not None and end.how == "failed") or self._moved(before, end, after):
                     continue
+                if self._failed_elsewhere(before, end, after):
+                    continue
                 # An actor that was cut off may still start earlier assignments.
                 stale = after.attempt <= before.attempt and self._excused(after.actor, after.at, after.at)
                 until = after.at if end is None else min(after.at, self._accepted_by(end))
@@ -171,6 +173,15 @@ class _Books:
             return False
         over = end.at if end is not None and end.how == "stopped" else after.at
         return after.attempt == before.attempt and over - before.at < self._limits.on_its_way_seconds
+
+    def _failed_elsewhere(self, before: Began, end: Ended | None, after: Began) -> bool:
+        """Whether it was moved from here just as it started, and then failed on the actor it was moved to."""
+        if end is None or end.how != "stopped" or before.inline:
+            return False
+        moved = end.at - before.at < self._limits.on_its_way_seconds
+        others = (each for each in self._began[before.task_id] if each.actor != before.actor)
+        ends = (self._ended.get(each.token) for each in others if each.attempt == before.attempt)
+        return moved and any(each is not None and each.how == "failed" and each.at <= after.at for each in ends)
 
     def _unrecorded(self, before: Began, after: Began) -> bool:
         """Whether the scheduler died so soon after granting a first attempt that the lease may be lost. Then the

@@ -227,6 +227,17 @@ def test_a_task_that_is_moved_may_be_stopped_in_the_moment_in_which_it_begins_an
     assert rules(ACCEPTED, *inline, Delivered("t", 4.0, "succeeded", "y")) == ["live work is not repeated"]
 
 
+def test_a_moved_task_that_fails_may_be_followed_by_another_attempt_on_the_actor_it_was_moved_from() -> None:
+    failed = attempt("x", 2.0, actor="b", seconds=0.6, how="failed")
+    again = attempt("z", 4.0, number=2), Delivered("t", 5.1, "succeeded", "z")
+    assert rules(ACCEPTED, failed, attempt("y", 2.3, seconds=0.01, how="stopped"), *again) == []
+    for stopped in (attempt("y", 2.3, seconds=2.4, how="stopped"), attempt("y", 2.3, seconds=0.01)):
+        assert rules(ACCEPTED, failed, stopped, *again) == ["live work is not repeated"]
+    unharmed = attempt("x", 2.0, actor="b", seconds=0.6, how="stopped")
+    twice = rules(ACCEPTED, unharmed, attempt("y", 2.3, seconds=0.01, how="stopped"), *again)
+    assert twice == ["live work is not repeated"]
+
+
 def test_a_failed_attempt_may_be_followed_by_another() -> None:
     found = rules(
         ACCEPTED,
