@@ -1,7 +1,8 @@
 """Connects the command line to a fleet: addresses, credentials, and errors as readable sentences."""
 
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from parlmesh.v1.training_service_pb2_grpc import TrainingServiceAsyncStub
 
 T = TypeVar("T")
+Stub = TypeVar("Stub")
 
 CALL_SECONDS = 10.0
 """Deadline of one unary call."""
@@ -55,15 +57,27 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(main)
 
 
-async def all_pages(call: Any, request: Any, field: str) -> AsyncIterator[Any]:
+def ask(
+    server: "Callable[[str, SecurityConfig], AbstractAsyncContextManager[Stub]]",
+    address: str,
+    context: typer.Context,
+    call: Callable[[Stub], Awaitable[T]],
+) -> T:
+    """What the server at `address` answers, with the credentials of the command line."""
+
+    async def asked() -> T:
+        async with server(address, security_of(context)) as stub:
+            return await call(stub)
+
+    return run(asked())
+
+
+async def all_pages(call: Any, request: Any, field: str) -> list[Any]:
     """Everything a paged method lists; each page has its own deadline."""
-    while True:
-        answer = await call(request, timeout=CALL_SECONDS)
-        for each in getattr(answer, field):
-            yield each
-        request.page_token = answer.next_page_token
-        if not request.page_token:
-            return
+    from parlmesh.rpc import pages
+
+    listed = pages(partial(call, timeout=CALL_SECONDS), request)
+    return [each async for page in listed for each in getattr(page, field)]
 
 
 @asynccontextmanager

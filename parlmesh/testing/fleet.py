@@ -37,6 +37,7 @@ class FakeStream:
         self.hello = hello
         self.credits = 0
         self.leaving = False
+        self.ended = False
         self.results: dict[int, fleet_pb.TaskResult] = {}
         self.heartbeats: list[fleet_pb.Heartbeat] = []
         self.requests: list[fleet_pb.ConnectRequest] = []
@@ -73,6 +74,17 @@ class FakeStream:
         """Ends the stream, with an error if one is given."""
         self.outbound.put_nowait(error)
 
+    def answered(self) -> bool:
+        """Whether the actor took the welcome, or left."""
+        return self.credits > 0 or self.ended
+
+    async def close(self) -> None:
+        """Records that the actor has left."""
+        async with self._changed:
+            self.ended = True
+            self._changed.notify_all()
+        self.end()
+
     async def until(self, predicate: Callable[[], bool]) -> None:
         """Waits for messages of the actor until the predicate holds."""
         async with asyncio.timeout(_DEADLINE_SECONDS), self._changed:
@@ -102,11 +114,14 @@ class FakeScheduler(FleetServiceServicer):
             return await self._streams.get()
 
     async def welcomed(self) -> FakeStream:
-        """The next stream, accepted with all its leases and after its first credits."""
-        stream = await self.stream()
-        stream.welcome(stream.hello.leases)
-        await stream.until(lambda: stream.credits > 0)
-        return stream
+        """The next stream, accepted with all its leases and after its first credits; a welcome may come too late for an
+        actor on a busy machine, which then opens another."""
+        while True:
+            stream = await self.stream()
+            stream.welcome(stream.hello.leases)
+            await stream.until(stream.answered)
+            if stream.credits > 0:
+                return stream
 
     def assignment(
         self,
@@ -145,9 +160,11 @@ class FakeScheduler(FleetServiceServicer):
 
 
 async def _read(requests: AsyncIterator[fleet_pb.ConnectRequest], stream: FakeStream) -> None:
-    async for request in requests:
-        await stream.take(request)
-    stream.end()
+    try:
+        async for request in requests:
+            await stream.take(request)
+    finally:
+        await stream.close()
 
 
 class FakeLearner(PolicyServiceServicer, ExperienceServiceServicer):

@@ -11,9 +11,8 @@ from parlmesh.cli.connection import (
     SCHEDULER_DEFAULT,
     AsJson,
     SchedulerAddress,
-    run,
+    ask,
     scheduler_at,
-    security_of,
 )
 from parlmesh.cli.screen.ages import age_of
 from parlmesh.cli.screen.output_tables import enum_word, print_json, print_table
@@ -22,8 +21,8 @@ from parlmesh.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from parlmesh.security import SecurityConfig
     from parlmesh.v1.scheduler_service_pb2 import Actor, ActorCommand
+    from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceAsyncStub
 
 app = typer.Typer(no_args_is_help=True, help="List and control the actors of a running fleet.")
 
@@ -40,20 +39,19 @@ def list_actors(
 ) -> None:
     """List the actors by id, including recently lost ones."""
 
-    async def ask() -> "Sequence[Actor]":
+    async def listed(stub: "SchedulerServiceAsyncStub") -> "Sequence[Actor]":
         from parlmesh.rpc import pages
         from parlmesh.v1.scheduler_service_pb2 import ListActorsRequest
 
         actors: list[Actor] = []
-        async with scheduler_at(scheduler, security_of(context)) as stub:
-            request = ListActorsRequest(page_size=min(limit + 1, 1_000))
-            async for page in pages(partial(stub.ListActors, timeout=CALL_SECONDS), request):
-                actors += page.actors
-                if len(actors) > limit:
-                    break
+        request = ListActorsRequest(page_size=min(limit + 1, 1_000))
+        async for page in pages(partial(stub.ListActors, timeout=CALL_SECONDS), request):
+            actors += page.actors
+            if len(actors) > limit:
+                break
         return actors
 
-    actors = run(ask())
+    actors = ask(scheduler_at, scheduler, context, listed)
     show_actors(actors[:limit], as_json=as_json)
     if len(actors) > limit:
         typer.echo(f"there are more than {limit}: --limit shows them", err=True)
@@ -70,7 +68,7 @@ def pause(
     """Let actors finish their tasks and take no more until resumed."""
     from parlmesh.v1.scheduler_service_pb2 import ACTOR_COMMAND_PAUSE
 
-    show_actors(run(_command(actor_ids, nodes, ACTOR_COMMAND_PAUSE, scheduler, security_of(context))), as_json=as_json)
+    show_actors(_commanded(scheduler, context, actor_ids, nodes, ACTOR_COMMAND_PAUSE), as_json=as_json)
 
 
 @app.command()
@@ -84,7 +82,7 @@ def resume(
     """Let paused and quarantined actors take tasks again."""
     from parlmesh.v1.scheduler_service_pb2 import ACTOR_COMMAND_RESUME
 
-    show_actors(run(_command(actor_ids, nodes, ACTOR_COMMAND_RESUME, scheduler, security_of(context))), as_json=as_json)
+    show_actors(_commanded(scheduler, context, actor_ids, nodes, ACTOR_COMMAND_RESUME), as_json=as_json)
 
 
 @app.command()
@@ -98,7 +96,7 @@ def reset(
     """Make actors drop their environments, caches and running tasks and start again."""
     from parlmesh.v1.scheduler_service_pb2 import ACTOR_COMMAND_RESET
 
-    show_actors(run(_command(actor_ids, nodes, ACTOR_COMMAND_RESET, scheduler, security_of(context))), as_json=as_json)
+    show_actors(_commanded(scheduler, context, actor_ids, nodes, ACTOR_COMMAND_RESET), as_json=as_json)
 
 
 @app.command()
@@ -112,7 +110,7 @@ def drain(
     """Let actors finish their tasks and leave; a supervised actor is then restarted."""
     from parlmesh.v1.scheduler_service_pb2 import ACTOR_COMMAND_DRAIN
 
-    show_actors(run(_command(actor_ids, nodes, ACTOR_COMMAND_DRAIN, scheduler, security_of(context))), as_json=as_json)
+    show_actors(_commanded(scheduler, context, actor_ids, nodes, ACTOR_COMMAND_DRAIN), as_json=as_json)
 
 
 @app.command()
@@ -127,27 +125,25 @@ def quarantine(
     """Take all tasks from the actors' nodes and give them none for some time; `resume` ends it."""
     from parlmesh.v1.scheduler_service_pb2 import ACTOR_COMMAND_QUARANTINE
 
-    show_actors(
-        run(_command(actor_ids, nodes, ACTOR_COMMAND_QUARANTINE, scheduler, security_of(context), reason)),
-        as_json=as_json,
-    )
+    show_actors(_commanded(scheduler, context, actor_ids, nodes, ACTOR_COMMAND_QUARANTINE, reason), as_json=as_json)
 
 
-async def _command(
+def _commanded(
+    address: str,
+    context: typer.Context,
     actor_ids: list[str] | None,
     nodes: list[str] | None,
     command: "ActorCommand.ValueType",
-    address: str,
-    security: "SecurityConfig",
     reason: str = "",
 ) -> "Sequence[Actor]":
     from parlmesh.v1.scheduler_service_pb2 import UpdateActorsRequest
 
     if not actor_ids and not nodes:
         raise InvalidInput("name actors, or a node with --node")
-    async with scheduler_at(address, security) as stub:
-        request = UpdateActorsRequest(actor_ids=actor_ids, node_ids=nodes, command=command, reason=reason)
-        return (await stub.UpdateActors(request, timeout=CALL_SECONDS)).actors
+    request = UpdateActorsRequest(actor_ids=actor_ids, node_ids=nodes, command=command, reason=reason)
+    answer = ask(scheduler_at, address, context, lambda stub: stub.UpdateActors(request, timeout=CALL_SECONDS))
+    actors: Sequence[Actor] = answer.actors
+    return actors
 
 
 def show_actors(actors: "Sequence[Actor]", *, as_json: bool = False) -> None:

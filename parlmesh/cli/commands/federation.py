@@ -11,13 +11,16 @@ from parlmesh.cli.connection import (
     AsJson,
     LearnerAddress,
     all_pages,
+    ask,
     federations_at,
     run,
-    security_of,
 )
 
 if TYPE_CHECKING:
     from parlmesh.v1.federation_service_pb2 import Federation, Round
+
+# The first model may be large, or its learning task slow to import.
+_START_SECONDS = 6 * CALL_SECONDS
 
 app = typer.Typer(
     no_args_is_help=True, help="Run federated rounds. Data stays on the nodes; only updates are aggregated."
@@ -45,16 +48,12 @@ def start(
     """Start rounds on the connected nodes and return immediately."""
     values = _values(config, assignments)
 
-    async def ask() -> "Federation":
-        from parlmesh.v1.federation_service_pb2 import StartFederationRequest
-        from parlmesh.wire import struct_to_proto
+    from parlmesh.v1.federation_service_pb2 import StartFederationRequest
+    from parlmesh.wire import struct_to_proto
 
-        request = StartFederationRequest(federation_id=federation_id, configuration=struct_to_proto(values))
-        async with federations_at(learner, security_of(context)) as stub:
-            # The first model may be large, or its learning task slow to import.
-            return (await stub.StartFederation(request, timeout=6 * CALL_SECONDS)).federation
-
-    _say(run(ask()), as_json=as_json)
+    request = StartFederationRequest(federation_id=federation_id, configuration=struct_to_proto(values))
+    answer = ask(federations_at, learner, context, lambda stub: stub.StartFederation(request, timeout=_START_SECONDS))
+    _say(answer.federation, as_json=as_json)
 
 
 @app.command()
@@ -66,14 +65,11 @@ def status(
 ) -> None:
     """Show the state of a federation."""
 
-    async def ask() -> "Federation":
-        from parlmesh.v1.federation_service_pb2 import GetFederationRequest
+    from parlmesh.v1.federation_service_pb2 import GetFederationRequest
 
-        async with federations_at(learner, security_of(context)) as stub:
-            request = GetFederationRequest(federation_id=federation_id)
-            return (await stub.GetFederation(request, timeout=CALL_SECONDS)).federation
-
-    _say(run(ask()), as_json=as_json)
+    request = GetFederationRequest(federation_id=federation_id)
+    answer = ask(federations_at, learner, context, lambda stub: stub.GetFederation(request, timeout=CALL_SECONDS))
+    _say(answer.federation, as_json=as_json)
 
 
 @app.command("list")
@@ -83,14 +79,10 @@ def list_federations(
     """List the learner's federations, newest first."""
     from parlmesh.cli.screen.federation_view import print_federations
     from parlmesh.cli.screen.output_tables import print_json
+    from parlmesh.v1.federation_service_pb2 import ListFederationsRequest
 
-    async def ask() -> "list[Federation]":
-        from parlmesh.v1.federation_service_pb2 import ListFederationsRequest
-
-        async with federations_at(learner, security_of(context)) as stub:
-            return [each async for each in all_pages(stub.ListFederations, ListFederationsRequest(), "federations")]
-
-    found = run(ask())
+    request = ListFederationsRequest()
+    found = ask(federations_at, learner, context, lambda stub: all_pages(stub.ListFederations, request, "federations"))
     if as_json:
         print_json(found)
     else:
@@ -111,11 +103,7 @@ def rounds(
     from parlmesh.cli.screen.federation_view import print_rounds, print_updates
     from parlmesh.cli.screen.output_tables import print_json, say
 
-    async def ask() -> "list[Round]":
-        async with federations_at(learner, security_of(context)) as stub:
-            return await fetch_rounds(stub, federation_id, number)
-
-    found = run(ask())
+    found = ask(federations_at, learner, context, lambda stub: fetch_rounds(stub, federation_id, number))
     if chart is not None:
         from parlmesh.cli.screen.federation_chart import draw_rounds
 
@@ -138,14 +126,11 @@ def stop(
 ) -> None:
     """End a federation after the current round."""
 
-    async def ask() -> "Federation":
-        from parlmesh.v1.federation_service_pb2 import StopFederationRequest
+    from parlmesh.v1.federation_service_pb2 import StopFederationRequest
 
-        async with federations_at(learner, security_of(context)) as stub:
-            request = StopFederationRequest(federation_id=federation_id)
-            return (await stub.StopFederation(request, timeout=CALL_SECONDS)).federation
-
-    _say(run(ask()), as_json=as_json)
+    request = StopFederationRequest(federation_id=federation_id)
+    answer = ask(federations_at, learner, context, lambda stub: stub.StopFederation(request, timeout=CALL_SECONDS))
+    _say(answer.federation, as_json=as_json)
 
 
 @app.command()

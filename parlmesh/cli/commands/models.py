@@ -13,6 +13,7 @@ from parlmesh.cli.connection import (
     LearnerAddress,
     RunId,
     all_pages,
+    ask,
     models_at,
     run,
     security_of,
@@ -45,13 +46,11 @@ def list_models(
 ) -> None:
     """List the models, newest first."""
 
-    async def ask() -> "Sequence[Model]":
-        from parlmesh.v1.model_service_pb2 import ListModelsRequest
+    from parlmesh.v1.model_service_pb2 import ListModelsRequest
 
-        async with models_at(learner, security_of(context)) as stub:
-            return [each async for each in all_pages(stub.ListModels, ListModelsRequest(run_id=run_id), "models")]
-
-    _show(run(ask()), as_json=as_json)
+    request = ListModelsRequest(run_id=run_id)
+    models = ask(models_at, learner, context, lambda stub: all_pages(stub.ListModels, request, "models"))
+    _show(models, as_json=as_json)
 
 
 @app.command()
@@ -64,14 +63,13 @@ def show(
 ) -> None:
     """Show one model with its metadata."""
 
-    async def ask() -> "Model":
+    async def found(stub: "ModelServiceAsyncStub") -> "Model":
         from parlmesh.v1.model_service_pb2 import GetModelRequest
 
-        async with models_at(learner, security_of(context)) as stub:
-            wanted = version or await _preferred(stub, run_id)
-            return (await stub.GetModel(GetModelRequest(run_id=run_id, version=wanted), timeout=CALL_SECONDS)).model
+        wanted = version or await _preferred(stub, run_id)
+        return (await stub.GetModel(GetModelRequest(run_id=run_id, version=wanted), timeout=CALL_SECONDS)).model
 
-    model = run(ask())
+    model = ask(models_at, learner, context, found)
     _show([model], as_json=as_json)
     if not as_json:
         for name, value in sorted(model.metadata.items()):
@@ -89,14 +87,11 @@ def promote(
 ) -> None:
     """Make a version the default; promoting an older one is a rollback."""
 
-    async def ask() -> "Model":
-        from parlmesh.v1.model_service_pb2 import PromoteModelRequest
+    from parlmesh.v1.model_service_pb2 import PromoteModelRequest
 
-        async with models_at(learner, security_of(context)) as stub:
-            request = PromoteModelRequest(run_id=run_id, version=version)
-            return (await stub.PromoteModel(request, timeout=CALL_SECONDS)).model
-
-    model = run(ask())
+    request = PromoteModelRequest(run_id=run_id, version=version)
+    answer = ask(models_at, learner, context, lambda stub: stub.PromoteModel(request, timeout=CALL_SECONDS))
+    model = answer.model
     if as_json:
         print_json([model])
     else:
@@ -113,13 +108,10 @@ def delete(
 ) -> None:
     """Delete a model; fails for the promoted one."""
 
-    async def ask() -> None:
-        from parlmesh.v1.model_service_pb2 import DeleteModelRequest
+    from parlmesh.v1.model_service_pb2 import DeleteModelRequest
 
-        async with models_at(learner, security_of(context)) as stub:
-            await stub.DeleteModel(DeleteModelRequest(run_id=run_id, version=version), timeout=CALL_SECONDS)
-
-    run(ask())
+    request = DeleteModelRequest(run_id=run_id, version=version)
+    ask(models_at, learner, context, lambda stub: stub.DeleteModel(request, timeout=CALL_SECONDS))
     if as_json:
         print_object(run_id=run_id, deleted_version=version)
     else:
@@ -183,9 +175,7 @@ async def _preferred(stub: "ModelServiceAsyncStub", run_id: str) -> int:
     """The default version: the promoted one, else the best evaluated; 0 leaves the choice to the learner."""
     from parlmesh.v1.model_service_pb2 import ListModelsRequest
 
-    models: list[Model] = [
-        each async for each in all_pages(stub.ListModels, ListModelsRequest(run_id=run_id), "models")
-    ]
+    models: list[Model] = await all_pages(stub.ListModels, ListModelsRequest(run_id=run_id), "models")
     evaluated = [model for model in models if "evaluation_return" in model.metadata]
     several = len({model.run_id for model in models}) > 1
     if several or not evaluated or any(model.promoted for model in models):

@@ -143,9 +143,7 @@ async def _learning(address: str, security: "SecurityConfig") -> Learning:
     found = Learning()
     try:
         async with learner_at(address, security) as stub:
-            found.trainings = [
-                each async for each in all_pages(stub.ListTrainings, ListTrainingsRequest(), "trainings")
-            ]
+            found.trainings = await all_pages(stub.ListTrainings, ListTrainingsRequest(), "trainings")
     except Unavailable as error:
         if error.reason != "NOT_SERVED":
             raise

@@ -11,6 +11,7 @@ from parlmesh.cli.connection import (
     LearnerAddress,
     RunId,
     all_pages,
+    ask,
     learner_at,
     run,
     security_of,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from parlmesh.security import SecurityConfig
     from parlmesh.v1.training_service_pb2 import Training
+    from parlmesh.v1.training_service_pb2_grpc import TrainingServiceAsyncStub
 
 _LOOK_SECONDS = 1.0
 
@@ -31,16 +33,12 @@ app = typer.Typer(no_args_is_help=True, help="Create, start, pause, resume, stop
 def list_trainings(context: typer.Context, learner: LearnerAddress = LEARNER_DEFAULT, as_json: AsJson = False) -> None:
     """List all runs, newest first, including ended ones."""
 
-    async def ask() -> "Sequence[Training]":
-        from parlmesh.v1.training_service_pb2 import ListTrainingsRequest
-
-        async with learner_at(learner, security_of(context)) as stub:
-            return [each async for each in all_pages(stub.ListTrainings, ListTrainingsRequest(), "trainings")]
-
     from parlmesh.cli.commands.status import show_trainings
     from parlmesh.cli.screen.output_tables import print_json
+    from parlmesh.v1.training_service_pb2 import ListTrainingsRequest
 
-    trainings = run(ask())
+    request = ListTrainingsRequest()
+    trainings = ask(learner_at, learner, context, lambda stub: all_pages(stub.ListTrainings, request, "trainings"))
     if as_json:
         print_json(trainings)
     else:
@@ -70,19 +68,18 @@ def create(
     if no_goal:
         configuration["goal_return"] = None
 
-    async def ask() -> "Training":
+    async def created(stub: "TrainingServiceAsyncStub") -> "Training":
         from parlmesh.v1.training_service_pb2 import CreateTrainingRequest, StartTrainingRequest
 
         request = CreateTrainingRequest(run_id=run_id)
         request.configuration.update(configuration)
-        async with learner_at(learner, security_of(context)) as stub:
-            training = (await stub.CreateTraining(request, timeout=CALL_SECONDS)).training
-            if start:
-                wanted = StartTrainingRequest(run_id=training.run_id)
-                training = (await stub.StartTraining(wanted, timeout=CALL_SECONDS)).training
-            return training
+        training = (await stub.CreateTraining(request, timeout=CALL_SECONDS)).training
+        if start:
+            wanted = StartTrainingRequest(run_id=training.run_id)
+            training = (await stub.StartTraining(wanted, timeout=CALL_SECONDS)).training
+        return training
 
-    _say(run(ask()), as_json=as_json)
+    _say(ask(learner_at, learner, context, created), as_json=as_json)
 
 
 @app.command("start")
@@ -91,13 +88,11 @@ def start_training(
 ) -> None:
     """Start a created run."""
 
-    async def ask() -> "Training":
-        from parlmesh.v1.training_service_pb2 import StartTrainingRequest
+    from parlmesh.v1.training_service_pb2 import StartTrainingRequest
 
-        async with learner_at(learner, security_of(context)) as stub:
-            return (await stub.StartTraining(StartTrainingRequest(run_id=run_id), timeout=CALL_SECONDS)).training
-
-    _say(run(ask()), as_json=as_json)
+    request = StartTrainingRequest(run_id=run_id)
+    answer = ask(learner_at, learner, context, lambda stub: stub.StartTraining(request, timeout=CALL_SECONDS))
+    _say(answer.training, as_json=as_json)
 
 
 @app.command()
@@ -106,13 +101,11 @@ def pause(
 ) -> None:
     """Stop collecting and training until resumed; the policy is still served."""
 
-    async def ask() -> "Training":
-        from parlmesh.v1.training_service_pb2 import PauseTrainingRequest
+    from parlmesh.v1.training_service_pb2 import PauseTrainingRequest
 
-        async with learner_at(learner, security_of(context)) as stub:
-            return (await stub.PauseTraining(PauseTrainingRequest(run_id=run_id), timeout=CALL_SECONDS)).training
-
-    _say(run(ask()), as_json=as_json)
+    request = PauseTrainingRequest(run_id=run_id)
+    answer = ask(learner_at, learner, context, lambda stub: stub.PauseTraining(request, timeout=CALL_SECONDS))
+    _say(answer.training, as_json=as_json)
 
 
 @app.command()
@@ -121,13 +114,11 @@ def resume(
 ) -> None:
     """Continue a paused run."""
 
-    async def ask() -> "Training":
-        from parlmesh.v1.training_service_pb2 import ResumeTrainingRequest
+    from parlmesh.v1.training_service_pb2 import ResumeTrainingRequest
 
-        async with learner_at(learner, security_of(context)) as stub:
-            return (await stub.ResumeTraining(ResumeTrainingRequest(run_id=run_id), timeout=CALL_SECONDS)).training
-
-    _say(run(ask()), as_json=as_json)
+    request = ResumeTrainingRequest(run_id=run_id)
+    answer = ask(learner_at, learner, context, lambda stub: stub.ResumeTraining(request, timeout=CALL_SECONDS))
+    _say(answer.training, as_json=as_json)
 
 
 @app.command()
@@ -136,13 +127,11 @@ def stop(
 ) -> None:
     """End a run after the current update and write a checkpoint."""
 
-    async def ask() -> "Training":
-        from parlmesh.v1.training_service_pb2 import StopTrainingRequest
+    from parlmesh.v1.training_service_pb2 import StopTrainingRequest
 
-        async with learner_at(learner, security_of(context)) as stub:
-            return (await stub.StopTraining(StopTrainingRequest(run_id=run_id), timeout=CALL_SECONDS)).training
-
-    _say(run(ask()), stopping=True, as_json=as_json)
+    request = StopTrainingRequest(run_id=run_id)
+    answer = ask(learner_at, learner, context, lambda stub: stub.StopTraining(request, timeout=CALL_SECONDS))
+    _say(answer.training, stopping=True, as_json=as_json)
 
 
 @app.command()
