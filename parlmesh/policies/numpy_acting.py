@@ -118,7 +118,7 @@ class NumpyPolicy:
         return _recurrent(spec, weights) if spec.network == "recurrent" else _perceptron(spec, weights)
 
 
-def load_policy(blob: bytes) -> Policy:
+def load_policy(blob: bytes) -> NumpyPolicy:
     """The policy in a blob that the learner served."""
     spec, weights = unpack_policy(blob)
     own = custom_network(spec.network) is not None

@@ -18,7 +18,7 @@ from actor.learner.trajectory_uploads import Uploads
 from actor.metrics import ActorMetrics
 from actor.session.actor_identity import ActorIdentity
 from learner.build import build_run, check_training
-from learner.config import LearnerConfig
+from learner.config import LearnerConfig, TrainingConfig
 from learner.runs.progress import RunState
 from learner.sources.serial_source import SerialSource
 from parlmesh.errors import ConfigError, InvalidInput
@@ -39,7 +39,7 @@ async def trained(tmp_path, plugin, **training):
         mode="serial",
         run_dir=tmp_path,
         plugins=(source(plugin),),
-        training={**SMALL, "evaluation_episodes": 1, **training},
+        training=TrainingConfig.model_validate({**SMALL, "evaluation_episodes": 1, **training}),
     )
     parts = build_run(config)
     run = parts.run
@@ -112,7 +112,7 @@ def test_a_kind_that_exists_is_not_taken_by_a_plugin(tmp_path):
 
 
 def test_an_algorithm_that_nobody_brings_is_refused_with_the_known_names():
-    training = LearnerConfig(training={"algorithm": "hill_climbing"}).training
+    training = TrainingConfig(algorithm="hill_climbing")
     with pytest.raises(ConfigError, match="must be one of ppo, dqn, sac, td3, q_learning, got 'hill_climbing'"):
         check_training(LearnerConfig(), training)
     check_training(LearnerConfig(plugins=(source("hill_climbing"),)), training)
@@ -126,7 +126,7 @@ def test_a_network_that_does_not_fit_is_refused_by_name(tmp_path):
         mode="serial",
         run_dir=tmp_path / "run",
         plugins=(f"{tmp_path / 'plugged_misfit.py'}:plugin",),
-        training={**SMALL, "network": "plugged_misfit", "hidden": [8]},
+        training=TrainingConfig.model_validate({**SMALL, "network": "plugged_misfit", "hidden": [8]}),
     )
     with pytest.raises(
         ConfigError, match=r"network 'plugged_misfit' must turn features \[2, 4\] into outputs \[2, 2\]"

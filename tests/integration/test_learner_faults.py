@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from learner.build import build_run, build_runs
-from learner.config import LearnerConfig
+from learner.config import LearnerConfig, TrainingConfig
 from learner.runs.progress import RunState
 from learner.serve import serve
 from parlmesh.config import to_yaml
@@ -37,6 +37,11 @@ def algorithm(policy, environment, settings, rng):
 
 plugin = Plugin(algorithms={"broken": algorithm})
 """
+
+
+def serial(folder, **changes):
+    training = TrainingConfig.model_validate({**ENDLESS, **changes})
+    return LearnerConfig(mode="serial", run_dir=folder, training=training)
 
 
 @contextlib.asynccontextmanager
@@ -134,16 +139,16 @@ async def test_a_checkpoint_of_another_configuration_is_refused_in_one_sentence(
     async with learner(tmp_path) as runs:
         await trains(runs)
     with pytest.raises(ConfigError, match=r"checkpoint .*v\d+ is of another configuration .*: choose another run_dir"):
-        build_run(LearnerConfig(mode="serial", run_dir=tmp_path, training={**ENDLESS, **changes}))
+        build_run(serial(tmp_path, **changes))
 
 
 async def test_what_differs_from_the_settings_of_a_checkpoint_is_named(tmp_path):
     async with learner(tmp_path) as runs:
         await trains(runs)
-    before = LearnerConfig(mode="serial", run_dir=tmp_path, training={**ENDLESS, "hidden": [8]})
+    before = serial(tmp_path, hidden=[8])
     (tmp_path / "learner.effective.yaml").write_text(to_yaml(before))
     with pytest.raises(ConfigError, match=r"another configuration \(training\.hidden was \[8\], is \[16\]\)"):
-        build_run(LearnerConfig(mode="serial", run_dir=tmp_path, training={**ENDLESS, "hidden": [16]}))
+        build_run(serial(tmp_path, hidden=[16]))
 
 
 @pytest.mark.parametrize("content", ["[]", "null", '{"version": 1}', '{"version": 1, "sha256": "", "counters": 7}'])
@@ -403,7 +408,7 @@ async def test_a_newest_checkpoint_that_is_gone_is_told(tmp_path, caplog):
         await trains(runs, more=500)
     older, newest = sorted((tmp_path / "checkpoints").iterdir())[-2:]
     shutil.rmtree(newest)
-    found = build_run(LearnerConfig(mode="serial", run_dir=tmp_path, training=ENDLESS)).found
+    found = build_run(serial(tmp_path)).found
     assert found is not None
     assert found.version == int(older.name[1:])
     assert "checkpoint_gone" in caplog.text

@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 
 from learner.build import build_runs, build_services
-from learner.config import LearnerConfig
+from learner.config import LearnerConfig, TrainingConfig
 from parlmesh.policies import load_policy
 from parlmesh.rpc import error_from_rpc, open_channel
 from parlmesh.testing import serve
@@ -33,7 +33,7 @@ TRAINING = {
 @pytest.fixture
 async def learner(tmp_path):
     """The models of a run that has ended."""
-    config = LearnerConfig(mode="serial", run_dir=tmp_path, training=TRAINING)
+    config = LearnerConfig(mode="serial", run_dir=tmp_path, training=TrainingConfig.model_validate(TRAINING))
     scheduler, stop = open_channel("127.0.0.1:1"), asyncio.Event()
     runs = build_runs(config, scheduler)
     runs.open()

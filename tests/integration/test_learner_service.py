@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from learner.build import build_run, build_runs, build_services
-from learner.config import LearnerConfig
+from learner.config import ExperienceConfig, LearnerConfig, TrainingConfig
 from learner.runs.progress import RunState
 from parlmesh.client.experience_upload import ExperienceUploads, Step
 from parlmesh.errors import FailedPrecondition, InvalidInput, Unavailable
@@ -57,11 +57,17 @@ class Fixture:
 @pytest.fixture
 async def learner(tmp_path):
     """A learner whose run has a policy and does not train."""
-    config = LearnerConfig(run_dir=tmp_path, training=TRAINING, experience={"max_trajectory_bytes": 20_000})
+    config = LearnerConfig(
+        run_dir=tmp_path,
+        training=TrainingConfig.model_validate(TRAINING),
+        experience=ExperienceConfig(max_trajectory_bytes=20_000),
+    )
     scheduler, stopping = open_channel("127.0.0.1:1"), asyncio.Event()
     runs = build_runs(config, scheduler)
     runs.open()
-    runs.get("").live.run.publish()
+    live = runs.get("").live
+    assert live is not None
+    live.run.publish()
     async with serve(build_services(config, runs, stopping)) as address:
         channel = open_channel(address)
         yield Fixture(runs, channel, stopping)
@@ -96,7 +102,7 @@ def own_steps(count):
     for _ in range(count):
         action = int(rng.integers(2))
         following, reward, terminated, truncated, _ = world.step(action)
-        yield Step(seen, action, reward, following, terminated, truncated, -0.6931)
+        yield Step(seen, action, float(reward), following, terminated, truncated, -0.6931)
         seen = world.reset()[0] if terminated or truncated else following
 
 
@@ -281,7 +287,7 @@ async def test_a_watcher_hears_of_the_present_version_and_of_every_later_one(lea
 
 def test_a_version_never_goes_back(tmp_path):
     async def publish():
-        parts = build_run(LearnerConfig(run_dir=tmp_path, training=TRAINING))
+        parts = build_run(LearnerConfig(run_dir=tmp_path, training=TrainingConfig.model_validate(TRAINING)))
         parts.run.registry.publish(5, b"x")
         with pytest.raises(FailedPrecondition, match="must grow: 5 after 5"):
             parts.run.registry.publish(5, b"x")

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from contextlib import asynccontextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,6 +39,10 @@ async def serving(registry):
         stopping.set()
 
 
+# These tests compare blobs, and load none.
+as_it_is: Any = bytes
+
+
 @asynccontextmanager
 async def reading(address, encoding, **limits):
     metrics = ActorMetrics(CollectorRegistry())
@@ -45,23 +50,22 @@ async def reading(address, encoding, **limits):
     async with open_channel(address) as channel:
         cache = PolicyCache(
             policy_stub(channel),
-            lambda data: data,
+            as_it_is,
             limits=options,
             metrics=metrics,
             rng=random.Random(0),
             encoding=encoding,
         )
         async with cache:
-            cache.metrics = metrics
             yield cache
 
 
 def received(cache):
-    return cache.metrics.policy_bytes._value.get()
+    return cache._metrics.policy_bytes._value.get()
 
 
 def fetched(cache, result="fetched"):
-    return cache.metrics.policy_fetches.labels(result)._value.get()
+    return cache._metrics.policy_fetches.labels(result)._value.get()
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -150,6 +154,6 @@ async def test_a_policy_over_the_limit_is_refused_before_it_is_unpacked():
     registry.publish(1, bytes(100_000))
     async with serving(registry) as address, reading(address, "zstd", policy_bytes=2_000, policy_seconds=5.0) as cache:
         waiting = asyncio.create_task(cache.get("run", 1, WAIT))
-        await wait_until_async(lambda: cache.metrics.reconnects.labels("learner")._value.get() > 0, WAIT)
+        await wait_until_async(lambda: cache._metrics.reconnects.labels("learner")._value.get() > 0, WAIT)
         assert received(cache) == 0
         waiting.cancel()

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import threading
+from functools import partial
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -11,7 +12,7 @@ from actor.config import LimitsConfig
 from actor.learner.trajectory_uploads import Uploads, upload_stream
 from actor.metrics import ActorMetrics
 from learner.build import build_run, build_runs, build_services
-from learner.config import LearnerConfig
+from learner.config import ExperienceConfig, LearnerConfig, TrainingConfig
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import Collector, collector_seed
 from parlmesh.rpc import open_channel
@@ -43,11 +44,16 @@ def balance(queue):
 
 
 async def test_a_learner_that_does_not_keep_up_refuses_what_does_not_fit_and_counts_it(tmp_path):
-    config = LearnerConfig(run_dir=tmp_path, training=TRAINING, experience={"max_queued_trajectories": 4})
+    config = LearnerConfig(
+        run_dir=tmp_path,
+        training=TrainingConfig.model_validate(TRAINING),
+        experience=ExperienceConfig(max_queued_trajectories=4),
+    )
     scheduler, stopping = open_channel("127.0.0.1:1"), asyncio.Event()
     runs = build_runs(config, scheduler)
     runs.open()
     live = runs.get("").live
+    assert live is not None
     live.run.publish()
     queue, games = live.run.queue, Games(live.run)
     metrics, limits = ActorMetrics(CollectorRegistry()), LimitsConfig(uploads_in_flight=3)
@@ -59,7 +65,9 @@ async def test_a_learner_that_does_not_keep_up_refuses_what_does_not_fit_and_cou
             assert {receipt.error.reason for receipt in receipts if receipt.error} == {"QUEUE_FULL"}
             assert queue.dropped == {"QUEUE_FULL": 16}
             assert queue.received == balance(queue) == 20
-            queue.finish(len(queue.take(2, 1)), applied=True)
+            taken = queue.take(2, 1)
+            assert taken is not None
+            queue.finish(len(taken), applied=True)
             receipts = await asyncio.gather(*(uploads.upload(trajectory_to_request(games.next())) for _ in range(5)))
             assert sum(receipt.error is None for receipt in receipts) == 2
             assert (len(queue), queue.trained, queue.received, balance(queue)) == (4, 2, 25, 25)
@@ -86,7 +94,10 @@ class Fleet:
             self.most = max(self.most, len(queue) + queue.training)
             assert queue.received == balance(queue)
 
-    async def evaluate(self, version, seed):
+    async def evaluate(self, version, seed, seconds):
+        raise AssertionError("nobody asked")
+
+    async def match(self, version, opponent, seed, seconds):
         raise AssertionError("nobody asked")
 
     def tensors(self, *, untrained):
@@ -94,9 +105,16 @@ class Fleet:
 
 
 @pytest.mark.parametrize("lag", [0, 3])
-async def test_actors_are_asked_for_no_more_than_the_lag_limit_allows_however_slow_the_learner_is(tmp_path, lag):
-    training = {**TRAINING, "max_policy_lag": lag, "batch_trajectories": 2, "step_budget": 1_000}
-    parts = build_run(LearnerConfig(run_dir=tmp_path, training={**training, "evaluation_interval_steps": 10_000}))
+async def test_actors_are_asked_for_no_more_than_the_lag_limit_allows_however_slow_the_learner_is(
+    tmp_path, monkeypatch, lag
+):
+    changes = {
+        "max_policy_lag": lag,
+        "batch_trajectories": 2,
+        "step_budget": 1_000,
+        "evaluation_interval_steps": 10_000,
+    }
+    parts = build_run(LearnerConfig(run_dir=tmp_path, training=TrainingConfig.model_validate({**TRAINING, **changes})))
     run, trainer = parts.run, parts.run._trainer
     fleet, update, turn = Fleet(run), trainer.update, threading.Semaphore(0)
 
@@ -104,7 +122,10 @@ async def test_actors_are_asked_for_no_more_than_the_lag_limit_allows_however_sl
         turn.acquire(timeout=WAIT)
         return update(fragments, progress)
 
-    trainer.update = slow
+    def made(updates):
+        return run.progress.updates == updates
+
+    monkeypatch.setattr(trainer, "update", slow)
     async with asyncio.timeout(WAIT):
         training_task = asyncio.create_task(run.train(fleet))
         for updates in range(5):
@@ -114,7 +135,7 @@ async def test_actors_are_asked_for_no_more_than_the_lag_limit_allows_however_sl
             assert fleet.most == 2 * (lag + 1)
             assert run.progress.updates == updates
             turn.release()
-            await wait_until_async(lambda updates=updates: run.progress.updates == updates + 1, WAIT)
+            await wait_until_async(partial(made, updates + 1), WAIT)
         run.stop("enough")
         turn.release(2)
         await training_task

@@ -1,4 +1,5 @@
 import asyncio
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ class Call:
     """A stream whose messages the test gives; an exception ends it."""
 
     def __init__(self):
-        self.queue = asyncio.Queue()
+        self.queue: asyncio.Queue[Any] = asyncio.Queue()
 
     def give(self, *items):
         for item in items:

@@ -64,13 +64,15 @@ def test_a_budget_holds_over_restarts_and_federations_and_is_never_passed(tmp_pa
         with pytest.raises(FailedPrecondition, match="would bring its epsilon to") as caught:
             PrivacyFloor(config).spend("a", 4.0)
         assert caught.value.reason == "PRIVACY_BUDGET"
-    spent = json.loads(config.ledger.read_text())["a"]
+    ledger = config.ledger
+    assert ledger is not None
+    spent = json.loads(ledger.read_text())["a"]
     assert spent == pytest.approx(allowed * (2.0 / 4.0) ** 2)
     assert epsilon(4.0, allowed, 1e-5) <= 8.0 < epsilon(4.0, allowed + 1, 1e-5)
     # Another node has its own, and much noise still fits beside what was given away.
     PrivacyFloor(config).spend("b", 4.0)
     PrivacyFloor(config).spend("a", 1_000.0)
-    assert stat.S_IMODE(config.ledger.stat().st_mode) == 0o600
+    assert stat.S_IMODE(ledger.stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"a": "x"}', '{"a": -1}', '{"a": NaN}', "[" * 100_000])

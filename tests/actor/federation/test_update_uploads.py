@@ -1,6 +1,7 @@
 import asyncio
 import random
 from contextlib import asynccontextmanager
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -12,8 +13,11 @@ from parlmesh.rpc import status_from_error
 from parlmesh.v1 import federation_service_pb2 as pb
 from parlmesh.v1.federation_service_pb2_grpc import FederationServiceServicer, add_FederationServiceServicer_to_server
 
+# The generated class is abstract for mypy.
+_Servicer: Any = FederationServiceServicer
 
-class Coordinator(FederationServiceServicer):
+
+class Coordinator(_Servicer):  # type: ignore[misc]
     """Answers updates of the node "bad" with a refusal; breaks streams as told."""
 
     def __init__(self):
@@ -55,7 +59,7 @@ async def connected():
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        opened = channel.stream_stream(
+        opened: Any = channel.stream_stream(
             "/parlmesh.v1.FederationService/SubmitUpdates",
             response_deserializer=pb.SubmitUpdatesResponse.FromString,
         )

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from actor.config import PrivacyFloorConfig
-from actor.federation.local_nodes import Participants
+from actor.federation.federation_client import FederationLink
+from actor.federation.local_nodes import LearningTasks, Participants
 from actor.federation.privacy_floor import PrivacyFloor
 from actor.federation.update_uploads import Receipt
 from actor.handlers.federated import FederatedEvaluate, FederatedFit
@@ -20,7 +21,7 @@ from parlmesh.handlers import Cancelled, Context
 BASE = {"weight": np.arange(6, dtype=np.float32)}
 
 
-class Link:
+class Link(FederationLink):
     """Has one model and takes every update but those of the node "n#2"."""
 
     def __init__(self):
@@ -35,7 +36,7 @@ class Link:
         return [Receipt(1, refused if update.header.node_id == "n#2" else None) for update in updates]
 
 
-class Tasks:
+class Tasks(LearningTasks):
     """Each node adds its number; the node "n#1" fails."""
 
     def __init__(self):
@@ -68,9 +69,13 @@ def fit_parameters(nodes, **changes):
     return {**values, **changes}
 
 
+async def ended(tail):
+    return await tail.wait()
+
+
 def fit(participants, nodes, **changes):
     tail = FederatedFit(participants).run(fit_parameters(nodes, **changes), {}, context())
-    return asyncio.run(tail.wait()).parameters
+    return asyncio.run(ended(tail)).parameters
 
 
 def test_each_node_of_a_task_sends_its_own_update():
@@ -130,7 +135,7 @@ def test_what_a_refused_or_late_update_left_out_is_not_in_the_next():
             changes = {"members": members, "encoding": "top_k", "ratio": 0.5}
             tail = FederatedFit(participants).run(fit_parameters([node], **changes), {}, context())
             if nonce not in lost:
-                asyncio.run(tail.wait())
+                asyncio.run(ended(tail))
         return [bytes(update.data) for update in participants.link.sent]
 
     # Three of six numbers are sent at a time; of what was taken the rest comes next.
@@ -166,7 +171,8 @@ def test_a_private_node_says_nothing_besides_its_noisy_update_and_sends_it_again
 
 def test_a_node_with_a_floor_sends_and_judges_nothing_below_it(tmp_path):
     config = PrivacyFloorConfig(min_noise_multiplier=3.0, epsilon_budget=6.0, ledger=tmp_path / "ledger.json")
-    participants = Participants(["n#0", "n#3"], Link(), Tasks(), PrivacyFloor(config))
+    link = Link()
+    participants = Participants(["n#0", "n#3"], link, Tasks(), PrivacyFloor(config))
     for asked in ({}, {"clip_norm": 1.0}, {"clip_norm": 1.0, "noise_multiplier": 2.9}):
         with pytest.raises(FailedPrecondition, match="sends updates"):
             fit(participants, [0], **asked)
@@ -177,7 +183,7 @@ def test_a_node_with_a_floor_sends_and_judges_nothing_below_it(tmp_path):
         FederatedEvaluate(participants).run(
             {"federation_id": "f", "task": "x", "version": 2, "members": members}, {}, context()
         )
-    assert not participants.link.sent
+    assert not link.sent
     enough = {"clip_norm": 1.0, "noise_multiplier": 3.0}
     for number in range(releases_within(3.0, 1e-5, 6.0, 99)):
         members = [{"node_id": "n#0", "number": 1, "nonce": f"{number:04x}"}]

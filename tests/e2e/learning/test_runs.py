@@ -4,6 +4,7 @@ trajectories."""
 import json
 import textwrap
 from collections import Counter
+from functools import partial
 
 import grpc
 import numpy as np
@@ -77,6 +78,9 @@ def test_a_learner_killed_twice_ends_with_the_same_policy_as_one_that_was_not(fl
     whole.terminate()
     whole.assert_exits(0)
 
+    def reached(steps):
+        return training(learner, "run").progress.steps > steps
+
     for past in (3_000, 12_000):
         process = fleet.learner(**settings)
         if past == 3_000:
@@ -84,7 +88,7 @@ def test_a_learner_killed_twice_ends_with_the_same_policy_as_one_that_was_not(fl
             described.update({"seed": 5, "step_budget": 100})
             request = pb.CreateTrainingRequest(run_id="later", configuration=described)
             TrainingServiceStub(learner).CreateTraining(request, timeout=10, wait_for_ready=True)
-        wait_until(lambda past=past: training(learner, "run").progress.steps > past, PATIENCE)
+        wait_until(partial(reached, past), PATIENCE)
         process.kill()
     process = fleet.learner(**settings)
     assert 0 < process.wait_for("run_resumed")["steps"] < 30_000
@@ -191,7 +195,7 @@ class ByHand:
         self._policies, self._experience = PolicyServiceStub(channel), ExperienceServiceStub(channel)
         self._collector = Collector({"id": "CartPole-v1"}, 4, collector_seed(0, "by-hand", 1))
         self._sequence = 0
-        self.refused = Counter()
+        self.refused: Counter[str] = Counter()
         self.stale = 0
         self.version = 1
         self._waiting = []

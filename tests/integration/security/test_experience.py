@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from learner.build import build_runs, build_services
-from learner.config import LearnerConfig
+from learner.config import LearnerConfig, TrainingConfig
 from learner.sources.actor_listing import RolloutActor
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import Collector, collector_seed
@@ -50,11 +50,13 @@ class Experience:
 
 @pytest.fixture
 async def experience(tmp_path, material):
-    config = LearnerConfig(run_dir=tmp_path, training=TRAINING)
+    config = LearnerConfig(run_dir=tmp_path, training=TrainingConfig.model_validate(TRAINING))
     scheduler, stopping = open_channel("127.0.0.1:1"), asyncio.Event()
     runs = build_runs(config, scheduler)
     runs.open()
-    runs.get("").live.run.publish()
+    live = runs.get("").live
+    assert live is not None
+    live.run.publish()
     async with contextlib.AsyncExitStack() as stack:
         services = build_services(config, runs, stopping)
         address = await stack.enter_async_context(serve(services, material.server()))
@@ -65,7 +67,7 @@ async def experience(tmp_path, material):
         yield Experience(runs, stubs)
         stopping.set()
     await scheduler.close()
-    runs.get("").live.close()
+    live.close()
     runs.close()
 
 

@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import resource
 from contextlib import asynccontextmanager
+from typing import Any
 
 import grpc.aio
 import numpy as np
@@ -21,7 +22,7 @@ from parlmesh.rpc.server import FleetServer, Service
 from parlmesh.security import SecurityConfig
 from parlmesh.v1 import federation_service_pb2 as pb
 from parlmesh.v1 import scheduler_service_pb2 as scheduler_pb
-from parlmesh.v1 import tensor_pb2
+from parlmesh.v1 import task_pb2, tensor_pb2
 from parlmesh.v1.federation_service_pb2_grpc import FederationServiceStub
 from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceServicer, add_SchedulerServiceServicer_to_server
 
@@ -120,7 +121,11 @@ async def serving(folder, scheduler=NOWHERE):
     await channel.close()
 
 
-class Scheduler(SchedulerServiceServicer):
+# The generated class is abstract for mypy.
+_Servicer: Any = SchedulerServiceServicer
+
+
+class Scheduler(_Servicer):  # type: ignore[misc]
     """Takes tasks and never runs them; `refusal` is raised instead while there is one."""
 
     def __init__(self):
@@ -128,7 +133,7 @@ class Scheduler(SchedulerServiceServicer):
         self.submits = 0
         self.tasks = {}
         self.cancelled = set()
-        self.outcomes = asyncio.Queue()
+        self.outcomes: asyncio.Queue[task_pb2.Outcome] = asyncio.Queue()
         # In pages of ten.
         self.actors = []
 

@@ -1,6 +1,7 @@
 import asyncio
 import shutil
 import threading
+from pathlib import Path
 
 import grpc
 import grpc.aio
@@ -267,7 +268,7 @@ async def finish(bench, federation):
 
 @pytest.mark.parametrize("server", ["fedavg", "fedadam"])
 async def test_a_kill_between_any_two_writes_ends_in_the_same_model(tmp_path, server):
-    snapshots = []
+    snapshots: list[Path] = []
     private = {"mode": "central", "clip_norm": 2.0}
     values = {"rounds": 2, "server": {"optimiser": server, "learning_rate": 0.5}, "privacy": private}
     async with serving(tmp_path / "whole") as bench:

@@ -1,5 +1,6 @@
 import math
 from collections import deque
+from typing import Any, cast
 
 import pytest
 
@@ -41,7 +42,8 @@ def test_a_page_token_that_nobody_gave_is_refused(token):
 
 
 def test_of_what_a_node_says_of_its_update_only_numbers_that_can_be_averaged_are_kept():
-    said = {"good": 0.5, "inf": math.inf, "nan": math.nan, "huge": 1.5e308, "text": "x", "list": [1], "none": None}
+    numbers = {"good": 0.5, "inf": math.inf, "nan": math.nan, "huge": 1.5e308}
+    said: dict[str, Any] = {**numbers, "text": "x", "list": [1], "none": None}
     header = pb.UpdateHeader()
     header.metrics.update(said)
     assert about_from_proto(header).metrics == {"good": 0.5}
@@ -51,6 +53,6 @@ def test_a_type_that_nobody_knows_is_refused():
     header = pb.UpdateHeader(tensors=[tensor_pb2.Tensor(name="w", shape=[1])])
     raw = header.SerializeToString()
     unknown = pb.UpdateHeader.FromString(raw)
-    unknown.tensors[0].dtype = 999
+    unknown.tensors[0].dtype = cast("tensor_pb2.DataType.ValueType", 999)
     with pytest.raises(InvalidInput, match="unknown type 999"):
         about_from_proto(unknown)

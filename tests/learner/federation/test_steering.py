@@ -13,7 +13,7 @@ from learner.federation.rules.records import Answer
 from learner.federation.updates.update_aggregation import combination_for
 from parlmesh.federation.aggregators import joint_update
 from parlmesh.federation.config import FederationConfig
-from parlmesh.federation.update_blocks import MemoryUpdates
+from parlmesh.federation.update_blocks import MemoryUpdates, Updates
 
 SIZE = 12
 
@@ -28,7 +28,7 @@ def joined(sent, config=None, version=1):
         answers.append(Answer(node, 1, version, f"{index:04d}", samples, "", index, norm, True, "", {}))
         vectors[index] = vector
     counted = close(answers, config, version).counted
-    updates = MemoryUpdates({f"{row:04d}": vectors[each.slot] for row, each in enumerate(counted)})
+    updates: Updates = MemoryUpdates({f"{row:04d}": vectors[each.slot] for row, each in enumerate(counted)})
     if config.rule.by_votes:
         updates = votes_of(updates, counted)
     return joint_update(updates, combination_for(config, updates, counted))
@@ -89,7 +89,8 @@ def test_the_reviewed_attacks_stay_in_the_honest_range(nodes, least, most):
 
 @pytest.mark.parametrize("rule", ["median", "krum", "geometric_median", "trimmed_mean"])
 def test_a_host_with_fifty_virtual_nodes_has_one_vote(rule):
-    values = {"rule": {"name": rule}, "quorum": 5, "selection": {"min_nodes": 5, "virtual_nodes": 50}}
+    selection: dict[str, object] = {"min_nodes": 5, "virtual_nodes": 50}
+    values = {"rule": {"name": rule}, "quorum": 5, "selection": selection}
     rng = np.random.default_rng(3)
     honest = honest_updates(rng, 6)
     stacked = np.stack([vector for _, vector, _ in honest])
@@ -99,9 +100,9 @@ def test_a_host_with_fifty_virtual_nodes_has_one_vote(rule):
     assert (found <= stacked.max(axis=0) + 1e-6).all()
     # Vouched for, all as in a simulation or this one by name, they are fifty.
     for vouched in (True, ["liar"]):
-        values["selection"]["virtual_voters"] = vouched
+        selection["virtual_voters"] = vouched
         assert joined([*honest, *lie], FederationConfig.model_validate(values)) @ stacked.mean(axis=0) < 0.0
-    values["selection"]["virtual_voters"] = ["another"]
+    selection["virtual_voters"] = ["another"]
     np.testing.assert_array_equal(joined([*honest, *lie], FederationConfig.model_validate(values)), found)
 
 

@@ -108,7 +108,8 @@ async def test_without_a_scheduler_no_wait_counts_against_a_federation(tmp_path)
         born = federation.core.deadline
         await bench.until(lambda: federation.core.deadline > born + 0.5)
         assert federation.core.round == 1
-        assert federation.core.state is FederationState.RUNNING
+        waiting = federation.core.state
+        assert waiting is FederationState.RUNNING
         await bench.finish(federation, vector_of)
         assert federation.core.state is FederationState.FINISHED
 
@@ -174,7 +175,8 @@ async def test_whatever_is_raised_between_a_decision_and_its_record_memory_is_wh
     async with serve([Scheduler().service]) as address, serving(tmp_path, address) as bench:
         federation = await bench.start(rounds=2)
         asked = await bench.assignments(federation, 1)
-        met, handle, append = [], Rounds.handle, Journal.append
+        met: list[Delivered] = []
+        handle, append = Rounds.handle, Journal.append
 
         def failing_handle(core, event, now):
             actions = handle(core, event, now)

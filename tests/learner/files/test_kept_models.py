@@ -2,7 +2,9 @@ import json
 
 import pytest
 
+from learner.files import kept_models
 from learner.files.kept_models import ModelFolder
+from parlmesh.durable_files import replace_file
 from parlmesh.errors import FailedPrecondition, NotFound
 
 
@@ -84,16 +86,12 @@ def test_a_model_that_cannot_be_read_is_left_out(models, tmp_path, damage, caplo
 
 
 def test_a_crash_between_the_two_files_of_a_model_leaves_none(models, monkeypatch):
-    from learner.files import kept_models as module
-
-    real = module.replace_file
-
     def crash(path, data):
         if path.suffix == ".json":
             raise OSError("power went out")
-        real(path, data)
+        replace_file(path, data)
 
-    monkeypatch.setattr(module, "replace_file", crash)
+    monkeypatch.setattr(kept_models, "replace_file", crash)
     with pytest.raises(OSError, match="power"):
         add(models, 1)
     assert versions(models) == []

@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 import json
+from typing import Any
 
 import pytest
 
 from learner.build import build_run
-from learner.config import LearnerConfig
+from learner.config import LearnerConfig, TrainingConfig
 from learner.runs.progress import RunState
 from learner.sources.serial_source import SerialSource
 from parlmesh.testing import wait_until_async, within
@@ -38,7 +39,8 @@ def without_pictures():
 
 
 async def begin(folder, **changes):
-    config = LearnerConfig(mode="serial", run_dir=folder, training={**TRAINING, **changes})
+    training = TrainingConfig.model_validate({**TRAINING, **changes})
+    config = LearnerConfig(mode="serial", run_dir=folder, training=training)
     parts = build_run(config)
     run = parts.run
     source = SerialSource(
@@ -143,7 +145,7 @@ async def test_values_are_resumed_as_exactly(tmp_path, changes):
     assert await to_the_end(tmp_path / "resumed", **changes) == whole
 
 
-OTHERS = {
+OTHERS: dict[str, dict[str, Any]] = {
     "dqn": {
         "algorithm": "dqn",
         "dqn": {"minibatch_steps": 16, "replay": {"min_steps": 100, "capacity_steps": 400, "kind": "prioritised"}},

@@ -1,7 +1,7 @@
 import pytest
 
 from learner.build import check_training, with_size_limits
-from learner.config import LearnerConfig, TrainingConfig
+from learner.config import ExperienceConfig, LearnerConfig, TrainingConfig
 from learner.experience.sender_strikes import Strikes
 from parlmesh.errors import ConfigError
 
@@ -36,7 +36,7 @@ def test_limits_follow_the_run_that_starts_by_itself_unless_they_are_set():
     found = with_size_limits(LearnerConfig(training=training))
     check_training(found, training)
     assert found.listen.max_message_bytes > found.experience.max_trajectory_bytes > 4 * 1024 * 1024
-    chosen = LearnerConfig(training=training, experience={"max_trajectory_bytes": 4_000_000})
+    chosen = LearnerConfig(training=training, experience=ExperienceConfig(max_trajectory_bytes=4_000_000))
     with pytest.raises(ConfigError, match=r"the limit is 4000000 \(experience.max_trajectory_bytes"):
         check_training(with_size_limits(chosen), training)
     assert with_size_limits(LearnerConfig()) == LearnerConfig()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from learner.build import build_run
-from learner.config import LearnerConfig
+from learner.config import LearnerConfig, TrainingConfig
 from learner.policies.version_numbers import Versions
 from learner.runs.progress import RunState
 from learner.sources.experience_source import Evaluation
@@ -37,7 +37,8 @@ class Serial(SerialSource):
 
 
 def build(tmp_path, **changes):
-    config = LearnerConfig(mode="serial", run_dir=tmp_path, training={**TRAINING, **changes})
+    training = TrainingConfig.model_validate({**TRAINING, **changes})
+    config = LearnerConfig(mode="serial", run_dir=tmp_path, training=training)
     parts = build_run(config)
     return parts, source_of(parts)
 
@@ -353,7 +354,7 @@ class Screen(gymnasium.Env):
     ids=["ppo", "dqn"],
 )
 async def test_convolutions_train_on_stacked_grey_images(tmp_path, algorithm):
-    gymnasium.register("parlmesh-test/Noise-v0", Screen)
+    gymnasium.register("parlmesh-test/Noise-v0", lambda **_: Screen())
     try:
         environment = {"id": "parlmesh-test/Noise-v0", "wrappers": {"GrayscaleObservation": {}}, "stacked": 4}
         parts, source = build(tmp_path, environment=environment, network="conv", evaluation_episodes=2, **algorithm)

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from learner import metrics
+from learner.experience.queue import ExperienceQueue
+from learner.files.recorder import Recorder
 from learner.runs.progress import Progress
 from learner.runs.update_accounting import BatchFigures, Throughput
 from parlmesh.training.trainer import Update
@@ -12,12 +14,22 @@ from parlmesh.types import Episode, Fragment, Trajectory
 UPDATE = Update(32, {"loss/total": 0.5}, applied=True)
 
 
-class Written:
+class Written(Recorder):
     def __init__(self):
         self.rows = []
 
     def record(self, steps, values):
         self.rows.append((steps, values))
+
+
+class Queue(ExperienceQueue):
+    """Two trajectories wait."""
+
+    def __init__(self):
+        pass
+
+    def __len__(self):
+        return 2
 
 
 def trajectory(version, **times):
@@ -29,7 +41,7 @@ def trajectory(version, **times):
 def ledger():
     now = SimpleNamespace(seconds=100.0)
     written, progress = Written(), Progress(version=5, bad_updates=2)
-    throughput = Throughput(progress, [None, None], written, lambda: now.seconds, lambda: 1000.0)
+    throughput = Throughput(progress, Queue(), written, lambda: now.seconds, lambda: 1000.0)
     return SimpleNamespace(throughput=throughput, progress=progress, rows=written.rows, now=now)
 
 
@@ -68,7 +80,7 @@ def test_who_waits_for_whom_is_told_of_both_sides(ledger):
 
 
 def test_experience_has_an_age_when_its_time_is_known_and_none_comes_from_the_future(ledger, monkeypatch):
-    ages = []
+    ages: list[float] = []
     monkeypatch.setattr(metrics, "EXPERIENCE_AGE", SimpleNamespace(observe=ages.append))
     batch = [trajectory(5), trajectory(5, collect_time=996.0), trajectory(5, collect_time=1005.0)]
     ledger.throughput.add(BatchFigures.of(batch, 5), UPDATE, waited=0.0, updated=0.0)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from typing import Any
 
 import grpc
 import pytest
@@ -18,7 +19,11 @@ from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceServicer, add
 WAIT = 60.0
 
 
-class Refusing(SchedulerServiceServicer):
+# The generated class is abstract for mypy.
+_Servicer: Any = SchedulerServiceServicer
+
+
+class Refusing(_Servicer):  # type: ignore[misc]
     """Takes no task while it has a refusal; then ends each one at once."""
 
     def __init__(self):
@@ -28,7 +33,7 @@ class Refusing(SchedulerServiceServicer):
         self.tries = 0
         self.tasks, self.cancelled, self.leftovers = [], [], []
         self.forgotten = set()
-        self.outcomes = asyncio.Queue()
+        self.outcomes: asyncio.Queue[task_pb2.Outcome] = asyncio.Queue()
 
     @property
     def service(self):
@@ -48,7 +53,8 @@ class Refusing(SchedulerServiceServicer):
             yield pb.WatchTasksResponse(outcomes=[await self.outcomes.get()])
 
     async def ListTasks(self, request, context):
-        tasks = [task_pb2.Task(spec={"task_id": name}) for name in self.leftovers.pop(0)] if self.leftovers else []
+        names = self.leftovers.pop(0) if self.leftovers else []
+        tasks = [task_pb2.Task(spec=task_pb2.TaskSpec(task_id=name)) for name in names]
         return pb.ListTasksResponse(tasks=tasks, next_page_token="more" if self.leftovers else "")
 
     async def CancelTasks(self, request, context):
@@ -63,7 +69,7 @@ class Refusing(SchedulerServiceServicer):
 
 @contextlib.asynccontextmanager
 async def dispatching(on_outcome, leftovers=()):
-    scheduler, obstacles = Refusing(), []
+    scheduler, obstacles = Refusing(), list[str]()
     scheduler.leftovers = list(leftovers)
     async with serve([scheduler.service]) as address, open_channel(address) as channel:
         dispatcher = Dispatcher(channel, "learner-run", on_outcome, obstacles.append)
@@ -106,7 +112,7 @@ async def test_a_submit_that_a_stopping_scheduler_cut_off_is_tried_again(monkeyp
 
 async def test_a_task_that_is_still_refused_is_not_lost_and_can_be_taken_back(monkeypatch):
     monkeypatch.setattr("learner.sources.scheduler_client._SWEEP_SECONDS", 0.05)
-    outcomes = []
+    outcomes: list[task_pb2.Outcome] = []
     async with dispatching(outcomes.append) as (scheduler, dispatcher, _):
         scheduler.refusal = InvalidInput("no")
         kept, dropped = dispatcher.submit([task_pb2.TaskSpec(kind="a"), task_pb2.TaskSpec(kind="a")])
@@ -176,7 +182,7 @@ async def test_more_tasks_than_a_scheduler_takes_at_once_are_sent_in_parts():
 
 
 def test_nobody_can_guess_the_id_of_the_next_task():
-    names = set()
+    names: set[str] = set()
 
     async def submit():
         async with open_channel("127.0.0.1:1") as channel:

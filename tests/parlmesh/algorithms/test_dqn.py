@@ -40,8 +40,9 @@ def test_with_one_network_double_targets_are_those_of_plain_dqn_and_otherwise_ne
 
 
 def test_an_end_is_worth_its_reward_even_where_nothing_is_allowed_after_it():
-    values = np.float32([[90.0, 91.0]])
-    found = dqn.double_q_targets(np.float32([1]), np.float32([0]), values, values, np.zeros((1, 2), bool))
+    values = np.array([[90.0, 91.0]], np.float32)
+    one, zero = np.ones(1, np.float32), np.zeros(1, np.float32)
+    found = dqn.double_q_targets(one, zero, values, values, np.zeros((1, 2), bool))
     np.testing.assert_array_equal(found, [1.0])
 
 
@@ -63,8 +64,8 @@ def autograd(outputs, actions, targets, weights, threshold, dueling):
         None if weights is None else torch.from_numpy(weights),
         threshold=threshold,
     )
-    loss.backward()
-    return leaf.grad.numpy(), errors.numpy(), terms
+    (gradient,) = torch.autograd.grad(loss, leaf)
+    return gradient.numpy(), errors.numpy(), terms
 
 
 @settings(max_examples=60, deadline=None)
@@ -94,8 +95,9 @@ def test_no_error_pulls_harder_than_the_threshold(seed, threshold):
 
 
 def test_a_weight_of_zero_takes_a_step_out_of_the_loss():
-    values, actions, targets = np.float32([[1, 2], [3, 4]]), np.array([0, 1]), np.float32([5, 5])
-    gradient, errors, terms = dqn.huber_gradient(values, actions, targets, np.float32([0, 1]), threshold=1.0)
+    values, actions = np.array([[1, 2], [3, 4]], np.float32), np.array([0, 1])
+    targets, weights = np.array([5, 5], np.float32), np.array([0, 1], np.float32)
+    gradient, errors, terms = dqn.huber_gradient(values, actions, targets, weights, threshold=1.0)
     np.testing.assert_array_equal(gradient, [[0, 0], [0, -0.5]])
     np.testing.assert_array_equal(errors, [4, 1])
     assert terms.loss == pytest.approx(0.25)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from parlmesh.algorithms.gae import gae
 
 
-def slow_gae(rewards, values, terminated, truncated, discount, smoothing):
+def slow_gae(rewards, values, terminated, truncated, *, discount, smoothing):
     """The definition: a weighted sum of TD errors up to the end of the episode."""
     steps, width = rewards.shape
     advantages = np.zeros((steps, width))
@@ -37,7 +37,7 @@ shapes = {"seed": st.integers(0, 10_000), "steps": st.integers(1, 12), "width": 
 def test_equals_the_definition(seed, steps, width, discount, smoothing):
     arrays = case(seed, steps, width)
     advantages, returns = gae(*arrays, discount=discount, smoothing=smoothing)
-    np.testing.assert_allclose(advantages, slow_gae(*arrays, discount, smoothing), atol=1e-4)
+    np.testing.assert_allclose(advantages, slow_gae(*arrays, discount=discount, smoothing=smoothing), atol=1e-4)
     np.testing.assert_allclose(returns, advantages + arrays[1][:-1], atol=1e-6)
 
 

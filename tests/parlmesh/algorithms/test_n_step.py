@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from parlmesh.algorithms.n_step import n_step
 
 
-def slow(rewards, terminated, truncated, steps, discount):
+def slow(rewards, terminated, truncated, *, steps, discount):
     """One step of one environment at a time: the plain definition."""
     length, width = rewards.shape
     found = np.zeros((3, length, width))
@@ -38,7 +38,7 @@ def made_up(seed, length, width, rate=0.2):
 def test_the_vectorised_form_equals_the_slow_one(seed, length, width, steps, discount):
     columns = made_up(seed, length, width)
     found = n_step(*columns, steps=steps, discount=discount)
-    expected = slow(*columns, steps, discount)
+    expected = slow(*columns, steps=steps, discount=discount)
     np.testing.assert_allclose(found.returns, expected[0], atol=1e-4)
     np.testing.assert_allclose(found.discounts, expected[1], atol=1e-6)
     np.testing.assert_array_equal(found.rows, expected[2])

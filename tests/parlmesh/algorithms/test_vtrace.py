@@ -15,7 +15,7 @@ def case(seed, steps, width):
     return log_rhos, rewards, values, terminated, (rng.random((steps, width)) < 0.2) & ~terminated
 
 
-def slow_targets(log_rhos, rewards, values, terminated, truncated, discount, smoothing):
+def slow_targets(log_rhos, rewards, values, terminated, truncated, *, discount, smoothing):
     """Equation 1 of the paper as it is written: a sum of products, episode by episode."""
     steps, width = rewards.shape
     targets = values[:-1].astype(np.float64)
@@ -41,7 +41,7 @@ shapes = {"seed": st.integers(0, 10_000), "steps": st.integers(1, 12), "width": 
 def test_targets_equal_the_sum_in_the_paper(seed, steps, width, discount, smoothing):
     arrays = case(seed, steps, width)
     targets = vtrace(*arrays, discount=discount, smoothing=smoothing).targets
-    np.testing.assert_allclose(targets, slow_targets(*arrays, discount, smoothing), atol=1e-4)
+    np.testing.assert_allclose(targets, slow_targets(*arrays, discount=discount, smoothing=smoothing), atol=1e-4)
 
 
 @settings(max_examples=60)

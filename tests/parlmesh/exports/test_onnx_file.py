@@ -1,6 +1,7 @@
 """The exported model chooses as ours does, from the raw observation."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -17,7 +18,7 @@ ACTIONS = {
     "multi_discrete": ActionSpec("multi_discrete", (2, 3)),
     "continuous": ActionSpec("continuous", low=(-2.0, 0.0), high=(2.0, 5.0)),
 }
-NETWORKS = {
+NETWORKS: dict[str, dict[str, Any]] = {
     "mlp": {},
     "relu without layers": {"activation": "relu", "hidden": ()},
     "normalised": {"normalised": True},
@@ -80,7 +81,7 @@ def test_the_exported_model_is_our_greedy_policy(network, action, masked):
             expected = ours.to_environment(choice.action)
             assert found["action"].dtype == expected.dtype
             np.testing.assert_allclose(found["action"], expected, rtol=1e-4, atol=1e-4)
-            if state is not None:
+            if expected_state is not None:
                 np.testing.assert_allclose(found["next_state"], expected_state, atol=1e-5)
                 state = expected_state
 

@@ -33,7 +33,7 @@ def test_shards_give_few_labels_each():
     assert max(len(np.unique(LABELS[part])) for part in parts) <= 4
 
 
-@pytest.mark.parametrize("arguments", [(400, "iid"), (10, "sorted"), (0, "iid")])
-def test_impossible_partitions_are_refused(arguments):
+@pytest.mark.parametrize(("nodes", "kind"), [(400, "iid"), (10, "sorted"), (0, "iid")])
+def test_impossible_partitions_are_refused(nodes, kind):
     with pytest.raises(InvalidInput):
-        partition(LABELS, *arguments, 0)
+        partition(LABELS, nodes, kind, 0)

@@ -1,3 +1,5 @@
+from typing import Literal
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from parlmesh.policies import PolicySpec, load_policy, pack_policy
 from parlmesh.policies.distributions import distribution_for, masked, squash
 from parlmesh.policies.numpy_networks import DenseActorCritic
 from parlmesh.policies.torch_networks import ActorCritic
-from parlmesh.types import ActionSpec
+from parlmesh.types import ActionSpec, Array
 
 ACTIONS = [
     ActionSpec("discrete", (5,)),
@@ -53,6 +55,7 @@ def test_likelihoods_and_gradients_equal_torch(action, seed):
     expected = np.zeros_like(outputs) if tensor.grad is None else tensor.grad
     np.testing.assert_allclose(gradient, expected, atol=1e-4)
     if action.kind == "continuous":
+        assert network.log_std.grad is not None
         np.testing.assert_allclose(log_std_gradient, network.log_std.grad, atol=1e-4)
 
 
@@ -79,15 +82,15 @@ def test_a_forbidden_choice_is_never_drawn_and_has_no_gradient(action):
 
 @given(st.floats(-50, 50, width=32))
 def test_a_squashed_action_lies_between_the_bounds(value):
-    low, high = np.float32([-2.0, 0.0]), np.float32([2.0, 10.0])
-    squashed = squash(np.float32([[value, -value]]), low, high)
+    low, high = np.array([-2.0, 0.0], np.float32), np.array([2.0, 10.0], np.float32)
+    squashed = squash(np.array([[value, -value]], np.float32), low, high)
     assert (low <= squashed).all()
     assert (squashed <= high).all()
 
 
 def test_the_mean_of_continuous_samples_is_the_output():
     distribution, *_ = case(ACTIONS[2], 0)
-    outputs = np.repeat(np.float32([[0.5, -1.0]]), 50_000, axis=0)
+    outputs = np.repeat(np.array([[0.5, -1.0]], np.float32), 50_000, axis=0)
     actions, _ = distribution.sample(outputs, np.random.default_rng(1))
     np.testing.assert_allclose(actions.mean(axis=0), [0.5, -1.0], atol=0.03)
 
@@ -95,7 +98,10 @@ def test_the_mean_of_continuous_samples_is_the_output():
 def test_clipped_actions_are_cut_off_at_their_bounds_and_squashed_ones_never_reach_them():
     action = ActionSpec("continuous", low=(-1.0, 0.0), high=(1.0, 2.0))
     drawn = np.array([[-3.0, 0.5], [0.25, 7.0]], np.float32)
-    expected = {"clipped": [[-1.0, 0.5], [0.25, 2.0]], "squashed": squash(drawn, np.array([-1, 0]), np.array([1, 2]))}
+    expected: dict[Literal["clipped", "squashed"], Array] = {
+        "clipped": np.array([[-1.0, 0.5], [0.25, 2.0]]),
+        "squashed": squash(drawn, np.array([-1, 0]), np.array([1, 2])),
+    }
     for actions, wanted in expected.items():
         spec = PolicySpec((3,), action, hidden=(4,), actions=actions)
         weights = DenseActorCritic(spec, np.random.default_rng(0)).named_weights()

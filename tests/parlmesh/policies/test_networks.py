@@ -21,6 +21,7 @@ def test_a_recurrent_policy_remembers_as_the_unrolled_network_does():
     state = policy.initial_state(5)
     found = []
     for observation, start in zip(observations, starts, strict=True):
+        assert state is not None
         state = np.where(start[:, None], np.float32(0), state)
         outputs, state = policy.outputs(observation, state=state)
         found.append(outputs)
@@ -122,7 +123,8 @@ def test_statistics_merge_to_those_of_all_rows_together():
 def test_a_normalised_policy_sees_what_its_own_statistics_say():
     spec = PolicySpec((2,), THREE, hidden=(), normalised=True)
     normaliser = Normaliser(2)
-    normaliser.add(np.float32([[0, 100], [2, 300]]))
+    normaliser.add(np.array([[0, 100], [2, 300]], np.float32))
     weights = {"policy.0.weight": np.eye(3, 2, dtype=np.float32), "policy.0.bias": np.zeros(3, np.float32)}
     policy = load_policy(pack_policy(spec, {**weights, **normaliser.weights()}))
-    np.testing.assert_allclose(policy.outputs(np.float32([[2, 100], [1, 1e9]]))[0], [[1, -1, 0], [0, 10, 0]], atol=1e-6)
+    seen = np.array([[2, 100], [1, 1e9]], np.float32)
+    np.testing.assert_allclose(policy.outputs(seen)[0], [[1, -1, 0], [0, 10, 0]], atol=1e-6)

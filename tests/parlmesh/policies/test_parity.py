@@ -90,11 +90,11 @@ def test_sampled_actions_follow_the_softmax_and_carry_their_log_probability(acti
 
 
 def test_an_action_is_never_past_the_end():
-    class AlwaysOne:
-        def random(self, size, dtype):
+    class AlwaysOne(np.random.Generator):
+        def random(self, size=None, dtype=np.float64, out=None):
             return np.full(size, np.nextafter(np.float32(1), np.float32(0)), dtype)
 
     spec = PolicySpec((1,), ActionSpec("discrete", (3,)), hidden=())
     weights = {"policy.0.weight": np.zeros((3, 1), np.float32), "policy.0.bias": np.array([5, 0, -30], np.float32)}
-    action, *_ = load_policy(pack_policy(spec, weights)).act(np.zeros((8, 1), np.float32), AlwaysOne())
+    action, *_ = load_policy(pack_policy(spec, weights)).act(np.zeros((8, 1), np.float32), AlwaysOne(np.random.PCG64()))
     assert action.max() <= 2

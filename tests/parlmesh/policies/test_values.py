@@ -109,7 +109,7 @@ def test_probabilities_of_the_choices_add_up_and_are_reported(share, seed):
 
 
 def test_actions_come_as_often_as_their_probability_says_and_never_a_forbidden_one():
-    outputs = np.tile(np.float32([1.0, 5.0, 9.0, 2.0]), (40_000, 1))
+    outputs = np.tile(np.array([1.0, 5.0, 9.0, 2.0], np.float32), (40_000, 1))
     mask = np.array([True, True, False, True])
     action, _ = EpsilonGreedy(0.3).sample(masked(outputs, mask), np.random.default_rng(0))
     shares = np.bincount(action, minlength=4) / len(action)

@@ -4,6 +4,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
 
 from parlmesh.algorithms.discounted_sums import discounted_sums
 from parlmesh.environments import environment_spec
@@ -11,6 +12,7 @@ from parlmesh.environments.environment_threads import SteppedEnvironments
 from parlmesh.environments.two_players import NEWEST, Opponent
 from parlmesh.errors import Unavailable
 from parlmesh.policies import PolicySpec, load_policy, pack_policy
+from parlmesh.policies.numpy_acting import Choice
 from parlmesh.policies.numpy_networks import DenseActorCritic
 from parlmesh.rollouts import Collector, collector_seed, evaluate
 from parlmesh.types import ACTION, EARNED, OBSERVATION, REWARD, TERMINATED, TRUNCATED, VALID, ActionSpec
@@ -73,9 +75,12 @@ def test_the_time_limit_truncates_and_does_not_terminate():
         def to_environment(self, action):
             return action
 
-        def act(self, observation, rng, mask, state):
+        def act(self, observation, rng, mask=None, state=None):
             action = (observation[:, 2] + 0.5 * observation[:, 3] + 0.02 * observation[:, 0] > 0).astype(np.int64)
-            return action, np.zeros(len(action), np.float32), None
+            return Choice(action, np.zeros(len(action), np.float32))
+
+        def greedy(self, observation, mask=None, state=None):
+            raise AssertionError("a collector explores")
 
     columns = Collector(CARTPOLE, 4, collector_seed(0, "a", 1)).collect(Balanced(), 501).columns
     assert columns[TRUNCATED][499].any()
@@ -150,7 +155,7 @@ class Long(gymnasium.Env[Any, Any]):
 
 @pytest.fixture
 def long_id():
-    gymnasium.register("Long-v0", Long, max_episode_steps=None)
+    gymnasium.register("Long-v0", lambda **kwargs: Long(**kwargs), max_episode_steps=None)
     yield "Long-v0"
     gymnasium.registry.pop("Long-v0")
 
@@ -174,7 +179,7 @@ def test_fragments_say_what_their_episodes_had_earned_before():
         np.testing.assert_allclose(fragments[number][EARNED], expected, rtol=1e-6)
 
 
-ANYWHERE = {
+ANYWHERE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "native vector": ({"id": "CartPole-v1"}, {}),
     "states": ({"id": "FrozenLake-v1"}, {}),
     "stacked": ({"id": "Acrobot-v1", "stacked": 3, "wrappers": {"TimeLimit": {"max_episode_steps": 25}}}, {}),
@@ -204,7 +209,7 @@ def test_a_collector_that_is_brought_to_a_mark_goes_on_exactly_as_the_original(n
 
 
 def test_a_mark_of_other_environments_is_recognised():
-    settings = {"restart_steps": 100, "repeatable": True}
+    settings: dict[str, Any] = {"restart_steps": 100, "repeatable": True}
     original = Collector(CARTPOLE, 3, collector_seed(0, "a", 1), **settings)
     original.collect(policy(), 10)
     mark = original.mark().tensors()
@@ -263,11 +268,13 @@ def test_an_evaluation_equals_single_environments_played_in_turn():
     for state in states:
         env = gymnasium.make("CartPole-v1")
         env.reset(seed=0)
-        env.unwrapped.state = state.astype(np.float64)
+        game = env.unwrapped
+        assert isinstance(game, CartPoleEnv)
+        game.state = state.astype(np.float64)
         total, done, observation = 0.0, False, state
         while not done:
             observation, reward, ends, cuts, _ = env.step(int(acting.greedy(observation[None]).action[0]))
-            total, done = total + reward, ends or cuts
+            total, done = total + float(reward), ends or cuts
         returns.append(total)
     np.testing.assert_allclose(evaluate(acting, CARTPOLE, 5, seed=7), returns, atol=2.0)
 

@@ -8,6 +8,7 @@ from parlmesh.policies import PolicySpec, load_policy, unpack_policy
 from parlmesh.rollouts import Collector, collector_seed, evaluate
 from parlmesh.training.dqn_trainer import DqnTrainer
 from parlmesh.training.numpy_q_model import DenseQModel
+from parlmesh.training.replay.config import ReplayConfig
 from parlmesh.training.settings.dqn import DqnConfig
 from parlmesh.training.torch_q_model import TorchQModel
 from parlmesh.types import ACTION, OBSERVATION, REWARD, VALID, ActionSpec, EnvironmentSpec, Fragment
@@ -243,10 +244,11 @@ def test_an_image_replay_draws_no_step_whose_images_are_gone_and_is_restored_exa
 
 def test_a_replay_of_stacked_images_has_room_for_several_times_the_steps(caplog):
     environment = EnvironmentSpec((4, 84, 84), "uint8", ActionSpec("discrete", (3,)))
-    kept = DqnConfig(replay={"capacity_steps": 200_000, "min_steps": 1})
+    kept = DqnConfig(replay=ReplayConfig(capacity_steps=200_000, min_steps=1))
     spec = PolicySpec.for_environment(environment, network="nature", hidden=(8,), choice="epsilon_greedy")
+    rng = np.random.default_rng(0)
     for stacked in (1, 4):
-        DqnTrainer(spec, environment, kept, None, np.random.default_rng(0), stacked=stacked)
+        DqnTrainer(spec, environment, kept, TorchQModel(spec, kept, rng), rng, stacked=stacked)
     unknown, known = (record.parlmesh_fields["steps"] for record in caplog.records)
     assert unknown > 1024**3 / (2 * 4 * 84 * 84) * 1.7, "the next observation is not kept again"
     assert known > 3.5 * unknown
@@ -277,7 +279,8 @@ def test_a_few_thousand_steps_teach_cartpole():
         replay={"capacity_steps": 50_000, "min_steps": 1_000, "samples_per_insert": 8.0},
     )
     collector = Collector(CARTPOLE, 8, collector_seed(0, "actor-0", 1))
-    steps, returns = 0, []
+    steps = 0
+    returns: list[float] = []
     while steps < 14_000:
         steps += dqn.update([collector.collect(load_policy(dqn.policy_blob()), 64)], steps / 80_000).steps
         if steps > 3_000 * (len(returns) + 1):

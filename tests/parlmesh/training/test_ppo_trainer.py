@@ -1,3 +1,6 @@
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -7,7 +10,7 @@ from parlmesh.training.numpy_model import DenseModel
 from parlmesh.training.ppo_trainer import PpoTrainer
 from parlmesh.training.settings.ppo import PpoConfig
 from parlmesh.training.torch_model import TorchModel
-from parlmesh.types import REWARD, VALID, ActionSpec, Fragment
+from parlmesh.types import REWARD, VALID, ActionSpec, Array, Fragment
 
 CARTPOLE = {"id": "CartPole-v1"}
 TWO = ActionSpec("discrete", (2,))
@@ -86,19 +89,19 @@ def test_torch_and_numpy_make_the_same_update():
 @pytest.mark.parametrize("targets", ["weighted", "vtrace"])
 @pytest.mark.parametrize("model", [DenseModel, TorchModel])
 @pytest.mark.parametrize("normalise", [True, "minibatch"])
-def test_under_lag_steps_that_the_policy_would_no_longer_take_have_no_advantage(model, normalise, targets):
-    seen = []
+def test_under_lag_steps_that_the_policy_would_no_longer_take_have_no_advantage(monkeypatch, model, normalise, targets):
+    seen, step = [], model.step
 
-    class Watched(model):
-        def step(self, minibatch, steps):
-            seen.append(minibatch.advantages)
-            return super().step(minibatch, steps)
+    def watched(self, minibatch, steps):
+        seen.append(minibatch.advantages)
+        return step(self, minibatch, steps)
 
+    monkeypatch.setattr(model, "step", watched)
     spec = PolicySpec((4,), ActionSpec("discrete", (3,)), hidden=(8,))
     original = made_up(spec, steps=16, envs=8)
     gone = np.random.default_rng(3).random((16, 8)) < 0.5
     log_prob = np.where(gone, np.float32(60.0), original.columns["log_prob"])
-    ppo = trainer(Watched, spec=spec, epochs=1, targets=targets, target_kl=1e9, normalise_advantages=normalise)
+    ppo = trainer(model, spec=spec, epochs=1, targets=targets, target_kl=1e9, normalise_advantages=normalise)
     assert ppo.update([changed(original, log_prob=log_prob)], 0.0).applied
     nothing = np.abs(np.concatenate(seen)) < 1e-6
     assert np.count_nonzero(nothing) == np.count_nonzero(gone & original.columns[VALID])
@@ -199,7 +202,8 @@ def test_advantages_are_normalised_by_minibatch_or_by_batch(normalise, each):
 def test_images_of_bytes_stay_bytes_up_to_the_minibatch_and_are_judged_in_parts(monkeypatch, targets):
     """As 32-bit floats a batch of 84x84x4 images would need gigabytes."""
     monkeypatch.setattr("parlmesh.training.torch_model._PART_BYTES", 5 * 4 * 2 * 6 * 6)
-    trained, judged = [], []
+    trained: list[np.dtype[Any]] = []
+    judged: list[tuple[int, np.dtype[Any]]] = []
 
     class Watched(TorchModel):
         def step(self, minibatch, steps):
@@ -236,13 +240,14 @@ def made_up(spec, seed=0, steps=8, envs=6):
     grid, action = (steps, envs), spec.action
     ended = rng.random(grid) < 0.1
     choices = [rng.integers(0, size, grid) for size in action.sizes]
-    columns = {
+    actions: dict[str, Callable[[], Array]] = {
+        "discrete": lambda: choices[0],
+        "multi_discrete": lambda: np.stack(choices, axis=2),
+        "continuous": lambda: rng.normal(size=(*grid, len(action.low))).astype(np.float32),
+    }
+    columns: dict[str, Array] = {
         "observation": rng.normal(size=(steps + 1, envs, *spec.observation_shape)).astype(np.float32),
-        "action": {
-            "discrete": lambda: choices[0],
-            "multi_discrete": lambda: np.stack(choices, axis=2),
-            "continuous": lambda: rng.normal(size=(*grid, len(action.low))).astype(np.float32),
-        }[action.kind](),
+        "action": actions[action.kind](),
         "log_prob": rng.normal(-1.5, 0.2, grid).astype(np.float32),
         "reward": rng.normal(size=grid).astype(np.float32),
         "terminated": ended,

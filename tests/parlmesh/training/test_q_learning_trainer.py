@@ -41,7 +41,7 @@ def test_a_reward_reaches_every_step_that_led_to_it_in_one_update():
     columns = {
         "observation": states,
         "action": np.full((4, 1), 2),
-        "reward": np.float32([[0], [0], [0], [1]]),
+        "reward": np.array([[0], [0], [0], [1]], np.float32),
         "terminated": np.array([[False], [False], [False], [True]]),
         "truncated": grid,
         "valid": ~grid,

@@ -1,4 +1,5 @@
 import datetime
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,7 +71,7 @@ def test_what_has_no_place_in_json_is_refused_by_its_key(bad, sentence):
 
 
 def test_parameters_that_hold_themselves_are_refused():
-    parameters = {}
+    parameters: dict[str, Any] = {}
     parameters["x"] = parameters
     with pytest.raises(InvalidInput, match="nested too deeply"):
         payload_to_proto(parameters)

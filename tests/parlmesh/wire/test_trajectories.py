@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,7 +18,14 @@ from parlmesh.wire import (
 )
 
 COLUMNS = {"reward": np.arange(6, dtype=np.float32).reshape(3, 2), "valid": np.ones((3, 2), np.bool_)}
-IDENTITY = {"run_id": "run", "actor_id": "a", "incarnation": 3, "sequence": 7, "policy_version": 2, "task_id": "t"}
+IDENTITY: dict[str, Any] = {
+    "run_id": "run",
+    "actor_id": "a",
+    "incarnation": 3,
+    "sequence": 7,
+    "policy_version": 2,
+    "task_id": "t",
+}
 
 
 def fragment(columns=COLUMNS, episodes=()):
@@ -150,7 +159,7 @@ def test_columns_of_episodes_read_as_a_sequence():
 
 
 def test_when_and_how_long_it_was_collected_travels_with_it():
-    timing = {"collect_time": 1_700_000_000.25, "collect_seconds": 0.5, "waited_seconds": 0.125}
+    timing: dict[str, Any] = {"collect_time": 1_700_000_000.25, "collect_seconds": 0.5, "waited_seconds": 0.125}
     sent = Trajectory(fragment=fragment(), **IDENTITY, **timing)
     got = trajectory_from_proto(parsed(trajectory_to_request(sent).request).trajectory)
     assert {name: getattr(got, name) for name in timing} == timing

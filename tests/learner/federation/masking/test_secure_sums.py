@@ -7,6 +7,7 @@ import grpc.aio
 import numpy as np
 import pytest
 
+from actor.federation.federation_client import FederationLink
 from actor.federation.local_nodes import LearningTasks, Participants
 from actor.handlers.federated import FederatedFit
 from actor.handlers.federated_mask import FederatedMask
@@ -27,7 +28,7 @@ NAMES = [f"n{k}" for k in range(10)]
 STEPS = ("keys", "shares", "fit", "reveal")
 
 
-class Link:
+class Link(FederationLink):
     """What handlers need of the coordinator, over the stub of the test."""
 
     def __init__(self, bench):
@@ -49,20 +50,21 @@ class Nodes(Scheduler):
 
     def __init__(self):
         super().__init__()
-        self.left = {step: set() for step in STEPS}
+        self.left: dict[str, set[str]] = {step: set() for step in STEPS}
         self.seen = []
         # By step and node, what is answered instead of the truth.
         self.lies = {}
+        self.link: Link | None = None
         self.handlers = {}
         self.running = set()
 
     def settle(self, bench):
-        if self.handlers:
+        if self.link is not None:
             self.link.bench = bench
             return
-        self.link = Link(bench)
+        link = self.link = Link(bench)
         for name in NAMES:
-            participants = Participants([name], self.link, LearningTasks({}))
+            participants = Participants([name], link, LearningTasks({}))
             kinds = (FederatedFit(participants), FederatedMask(participants))
             self.handlers[name] = {handler.kind: handler for handler in kinds}
 
@@ -185,7 +187,7 @@ async def test_a_secure_round_with_central_privacy_has_clipped_updates_and_noise
 
 
 @pytest.mark.parametrize("step", ["shares", "reveal"])
-async def test_a_learner_that_stops_in_mid_round_ends_in_the_same_sum(tmp_path, step):
+async def test_a_learner_that_stops_in_mid_round_ends_in_the_same_sum(tmp_path, monkeypatch, step):
     nodes, stopped = Nodes(), asyncio.Event()
     run = nodes._run
 
@@ -196,7 +198,7 @@ async def test_a_learner_that_stops_in_mid_round_ends_in_the_same_sum(tmp_path, 
             await asyncio.Event().wait()
         return await run(spec)
 
-    nodes._run = hold
+    monkeypatch.setattr(nodes, "_run", hold)
     async with fleet(tmp_path, nodes) as (bench, _):
         task = asyncio.create_task(start(bench))
         await stopped.wait()
@@ -209,7 +211,7 @@ async def test_a_learner_that_stops_in_mid_round_ends_in_the_same_sum(tmp_path, 
         assert np.allclose(weights(federation), 0.055, atol=1e-6)
 
 
-async def test_an_unmasked_update_is_refused_before_its_data_is_read(tmp_path):
+async def test_an_unmasked_update_is_refused_before_its_data_is_read(tmp_path, monkeypatch):
     async with fleet(tmp_path) as (bench, nodes):
         nodes.left["fit"] = {"n0"}
         held = asyncio.Event()
@@ -220,7 +222,7 @@ async def test_an_unmasked_update_is_refused_before_its_data_is_read(tmp_path):
                 await held.wait()
             return await run(spec)
 
-        nodes._run = hold
+        monkeypatch.setattr(nodes, "_run", hold)
         ending = asyncio.create_task(start(bench))
         try:
             await bench.until(lambda: "f" in bench.federations._federations)

@@ -115,7 +115,9 @@ def test_a_masked_update_is_not_the_update_even_for_who_knows_all_that_is_reveal
     whole(play)
     take, _ = play.unmasking.streams()
     name = play.survivors[0]
-    words = play.nodes[name].masked.copy()
+    masked = play.nodes[name].masked
+    assert masked is not None
+    words = masked.copy()
     plain = play.numbers.words(play.vectors[name], play.samples[name])
     assert not (words == plain).any()
     # Its own seed is revealed; the masks with the others who stayed are not.

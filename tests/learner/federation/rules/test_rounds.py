@@ -21,8 +21,9 @@ def config(**values):
 def begun(nodes=NODES, **values):
     core = Rounds(config(**values))
     core.resume(0.0)
-    asked = core.handle(events.Begin(tuple(nodes), "entropy", 1e9), 1.0)
-    return core, {each.node_id: each for each in asked[0].assignments}
+    asked, *_ = core.handle(events.Begin(tuple(nodes), "entropy", 1e9), 1.0)
+    assert isinstance(asked, events.Ask | events.Prepare)
+    return core, {each.node_id: each for each in asked.assignments}
 
 
 def offer_of(assignment, digest="d", samples=10):
@@ -207,6 +208,7 @@ def test_too_few_nodes_for_too_long_end_it():
     core = Rounds(config(wait_seconds=5.0))
     assert core.resume(0.0) == [events.SeekNodes()]
     (end,) = core.handle(events.Tick(), 5.0)
+    assert isinstance(end, events.End)
     assert end.state is FederationState.FAILED
 
 

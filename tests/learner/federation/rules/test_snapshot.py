@@ -5,7 +5,7 @@ import pytest
 from learner.federation.rules import events
 from learner.federation.rules.rounds import Rounds
 from learner.federation.rules.snapshot import restore, state_of
-from parlmesh.federation.config import FederationConfig
+from parlmesh.federation.config import EvaluationConfig, FederationConfig
 
 from .test_rounds import answer_of
 
@@ -60,9 +60,10 @@ def test_a_snapshot_restores_every_state_and_goes_on_alike(values):
 
 
 def test_a_snapshot_forgets_old_nonces_but_none_that_is_waited_for():
-    core = Rounds(FederationConfig(rounds=1_000, evaluation={"interval_rounds": 0}))
+    core = Rounds(FederationConfig(rounds=1_000, evaluation=EvaluationConfig(interval_rounds=0)))
     for number in range(1, 40):
         (ask,) = core.handle(events.Begin(tuple(f"n{k}" for k in range(100)), "e", 0.0), float(number))
+        assert isinstance(ask, events.Ask)
         for assignment in ask.assignments:
             core.handle(events.Delivered(answer_of(core, assignment)), float(number))
         core.handle(events.Aggregated(number + 1, "ff"), float(number))

@@ -11,7 +11,7 @@ from learner.federation.updates.update_intake import UpdateAbout, UpdateIntake
 from learner.federation.updates.update_spool import Spool, SpooledUpdates
 from parlmesh.digests import fast_digest
 from parlmesh.errors import FailedPrecondition, InvalidInput, PermissionDenied, Unavailable
-from parlmesh.federation.config import FederationConfig
+from parlmesh.federation.config import EvaluationConfig, FederationConfig
 from parlmesh.federation.schema import ModelSchema
 from parlmesh.security import Identity, Role
 
@@ -26,7 +26,7 @@ class Desk:
     """The intake of a round of four nodes."""
 
     def __init__(self, folder):
-        self.core = Rounds(FederationConfig(task="drift", rounds=5, evaluation={"interval_rounds": 0}))
+        self.core = Rounds(FederationConfig(task="drift", rounds=5, evaluation=EvaluationConfig(interval_rounds=0)))
         self.path = folder / "updates.bin"
         self.spool = Spool(self.path, SIZE)
         self.stumbles, self.events = [], []

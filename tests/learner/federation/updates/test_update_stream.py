@@ -22,7 +22,7 @@ def parts(assignment, vector=ONES, **changes):
 
 
 async def read(call, count):
-    found = []
+    found: list[str | int] = []
     while len(found) < count:
         answer = await call.read()
         found += [(error_from_status(r.status).reason if r.HasField("status") else r.round) for r in answer.receipts]
@@ -98,8 +98,8 @@ async def test_a_schema_that_is_the_models_may_be_named_by_its_digest(bench):
     call = bench.stub.SubmitUpdates(timeout=60.0)
     right, wrong = federation.schema.digest, bytes(32)
     for digest in (wrong, right):
-        changes = {"tensors": [], "schema_digest": digest}
-        await call.write(pb.SubmitUpdatesRequest(parts=parts(asked["a"], **changes)))
+        content = parts(asked["a"], tensors=[], schema_digest=digest)
+        await call.write(pb.SubmitUpdatesRequest(parts=content))
     assert await read(call, 2) == ["UPDATE_SCHEMA", 1]
 
 

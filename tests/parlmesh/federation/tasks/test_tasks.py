@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from parlmesh.federation.learning_task import BUILT_IN, LearningTask, Part, make
 from parlmesh.federation.model_file import model_header, read_model
 from parlmesh.federation.schema import ModelSchema
 from parlmesh.federation.tasks.classifier import AdamW, Classifier
+from parlmesh.federation.tasks.ppo import LocalPpo
 from parlmesh.federation.tasks.torch_module import TorchTask
 from parlmesh.federation.tasks.varied_cart_pole import NAME
 from parlmesh.federation.update_blocks import MemoryUpdates
@@ -100,6 +103,7 @@ def test_the_file_of_a_federated_policy_is_a_policy():
 def test_nodes_of_different_physics_differ():
     kwargs = [{"length": 0.3}, {"length": 1.2}]
     task = make_task("ppo", {**SMALL_PPO, "environment": {"id": NAME}, "node_kwargs": kwargs}, {})
+    assert isinstance(task, LocalPpo)
     tensors = task.first(0).tensors
     assert task._environment(1)["kwargs"] == task._environment(3)["kwargs"] == {"length": 0.3}
     one, other = (task.fit(tensors, Part("n", number, 1, 0)).tensors for number in (1, 2))
@@ -186,7 +190,7 @@ def test_a_slow_node_stops_in_time_with_at_least_one_step():
         model = Classifier((4, 2))
         model.first(np.random.default_rng(0))
         inputs, labels = np.eye(4, dtype=np.float32), np.array([0, 1, 0, 1])
-        settings = {"epochs": 1, "batch": 2, "learning_rate": 0.1, "proximal": 0.0}
+        settings: dict[str, Any] = {"epochs": 1, "batch": 2, "learning_rate": 0.1, "proximal": 0.0}
         model.train(inputs, labels, rng=np.random.default_rng(0), check=lambda: None, **settings, **options)
         return model.tensors()["0.weight"]
 

@@ -58,7 +58,7 @@ def test_an_unfinished_call_is_not_awaited_for_ever():
 def test_whatever_the_grammar_allows_is_a_call_that_is_performed(seed):
     rng = np.random.default_rng(seed)
     talk = Conversation({"item-1": 5, "item-4": 9, "item-0": 77}, SUB_AGENTS["large"], Budget(critical_steps=80))
-    begun = []
+    begun: list[int] = []
     for _ in range(150):
         if talk.over:
             break

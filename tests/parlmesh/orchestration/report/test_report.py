@@ -43,7 +43,8 @@ def critical_path(seconds, needs):
 
 def scheduled(seconds, needs, slots, rng):
     """The trace of running the graph on some slots, with small delays."""
-    free, ends, found = [0.0] * slots, {}, []
+    free, found = [0.0] * slots, []
+    ends: dict[str, float] = {}
     for name in needs:
         slot = min(range(slots), key=free.__getitem__)
         ready = max([0.0, *(ends[parent] for parent in needs[name])])

@@ -20,7 +20,8 @@ ALGORITHMS = ["sac", "td3"]
 
 def config(algorithm="sac", seed=0, hidden=(16, 16), **settings):
     own = {"minibatch_steps": 16, "random_steps": 100, "replay": REPLAY, **settings}
-    return TrainingConfig(algorithm=algorithm, seed=seed, hidden=hidden, environment=PENDULUM, **{algorithm: own})
+    values = {"algorithm": algorithm, "seed": seed, "hidden": hidden, "environment": PENDULUM, algorithm: own}
+    return TrainingConfig.model_validate(values)
 
 
 def trainer(algorithm="sac", seed=0, environment=None, **settings):
@@ -54,6 +55,7 @@ def test_gradients_by_hand_are_those_of_autograd(activation):
             hidden = torch.tanh(hidden) if activation == "tanh" else torch.relu(hidden)
     hidden.mean().backward()
     torch.testing.assert_close(gradient, known.grad)
+    assert seen.grad is not None
     torch.testing.assert_close(by_hand.inputs_gradient(torch.full((9, 1), 1 / 9), 3), seen.grad[:, 3:])
 
 

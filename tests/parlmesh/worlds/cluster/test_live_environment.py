@@ -82,7 +82,7 @@ def logged(tmp_path, outcome):
 
 
 def placed(state):
-    found = {}
+    found: dict[tuple[str, str], int] = {}
     for pod in state.pods.values():
         key = (pod["metadata"]["labels"]["app"], pod["spec"]["nodeName"])
         found[key] = found.get(key, 0) + 1

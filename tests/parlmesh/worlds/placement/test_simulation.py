@@ -1,12 +1,14 @@
 """Effect and cost of a step, computed by hand."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from parlmesh.worlds.placement.environment import PlacementEnv
 from parlmesh.worlds.placement.operations import allowed
 
-CLUSTER = {
+CLUSTER: dict[str, Any] = {
     "nodes": [
         {"name": "near", "cpu": 4, "ram": 8000, "tx": 100, "rx": 100, "disk": 200, "latency_ms": 1.0},
         {"name": "far", "cpu": 8, "ram": 16000, "tx": 100, "rx": 100, "disk": 200, "latency_ms": 2.0},
@@ -17,7 +19,13 @@ CLUSTER = {
     ],
     "distance_ms": [[0.0, 30.0]],
 }
-CALM = {"profile": "steady", "load_noise": 0.0, "mobility": 0.0, "node_failures": 0.0, "max_replicas": 4}
+CALM: dict[str, Any] = {
+    "profile": "steady",
+    "load_noise": 0.0,
+    "mobility": 0.0,
+    "node_failures": 0.0,
+    "max_replicas": 4,
+}
 NOTHING, PLACE_NEAR, PLACE_FAR, REMOVE_NEAR, REMOVE_FAR, MOVE_NEAR, MOVE_FAR = range(7)
 
 

@@ -1,5 +1,7 @@
 """Packets and their hops, as gymnasium and the fleet see them."""
 
+from typing import Any
+
 import gymnasium
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from parlmesh.errors import InvalidInput
 from parlmesh.worlds.routing.environment import MeshRoutingEnv, MeshRoutingVectorEnv
 from parlmesh.worlds.routing.link_queue import overflow, undelivered, waiting
 
-SMALL = {"networks": 2, "nodes": 8, "scenarios": 3}
+SMALL: dict[str, Any] = {"networks": 2, "nodes": 8, "scenarios": 3}
 CHAIN = "graph [ node [ id 0 ] node [ id 1 ] node [ id 2 ] edge [ source 0 target 1 ] edge [ source 1 target 2 ] ]"
 
 
