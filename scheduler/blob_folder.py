@@ -58,6 +58,15 @@ def claim(folder: Path) -> int:
     return held
 
 
+def is_claimed(folder: Path, held: int) -> bool:
+    """Whether the folder is still the one that was locked. An operator may have removed it, or systemd, which removes
+    what a user has in shared memory when the user logs out (RemoveIPC)."""
+    try:
+        return os.path.samestat(os.lstat(folder / LOCK), os.fstat(held))
+    except FileNotFoundError:
+        return False
+
+
 def sweep(place: Path) -> None:
     """Removes the folders of killed schedulers that no restart looks for."""
     for folder in place.glob(f"{_beginning()}{_FORGOTTEN}*"):

@@ -29,7 +29,7 @@ from parlmesh.v1.task_pb2 import Payload
 from parlmesh.wire.tensors import reference_from_proto
 
 from . import metrics
-from .blob_folder import LOCK, claim, sweep
+from .blob_folder import LOCK, claim, is_claimed, sweep
 from .config import BlobConfig
 from .core.core import Core
 from .core.task import SUCCEEDED, AttemptEnd, Failure, Task
@@ -102,12 +102,8 @@ class BlobLedger:
 
     def open(self, tasks: Iterable[Task]) -> None:
         """Takes over the blobs of an earlier process, for the unfinished tasks it left."""
-        folder = self.folder.path
-        self._claim = claim(folder)
-        sweep(folder.parent)
-        (folder / PROOF).write_text(self.proof)
-        self._limit = min(self._config.max_bytes, usable_bytes(folder))
-        self.stock.open(self._config.spare_bytes if is_shared_memory(folder) else 0)
+        self._take_folder()
+        sweep(self.folder.path.parent)
         until = self._clock() + self._config.retention_seconds
         for name, size in self._files():
             self._add(name, size, until).inherited = True
@@ -133,6 +129,36 @@ class BlobLedger:
             os.close(self._claim)
             self._claim = None
 
+    def _take_folder(self) -> None:
+        folder = self.folder.path
+        self._claim = claim(folder)
+        (folder / PROOF).write_text(self.proof)
+        self._limit = min(self._config.max_bytes, usable_bytes(folder))
+        self.stock.open(self._config.spare_bytes if is_shared_memory(folder) else 0)
+
+    def _has_folder(self) -> bool:
+        """Makes the folder again if it was removed; the arrays in it are lost."""
+        folder = self.folder.path
+        if self._claim is not None:
+            if is_claimed(folder, self._claim) and (folder / PROOF).exists():
+                return True
+            os.close(self._claim)
+            self._claim = None
+        try:
+            self._take_folder()
+        except (FleetError, OSError) as error:
+            log.warning("blobs_unavailable", folder=str(folder), error=str(error))
+            return False
+        gone = {name for name in self._blobs if self.folder.size(name) < 0}
+        for name in gone:
+            self._count(check_name(name)[0], -self._blobs.pop(name).size)
+        # The same bytes may come again under the same name, for other tasks.
+        for task_id, names in self._arguments.items():
+            self._arguments[task_id] = tuple(name for name in names if name not in gone)
+        metrics.BLOBS_REMOVED.labels("lost").inc(len(gone))
+        log.warning("blobs_lost", folder=str(folder), blobs=len(gone), message="the folder was removed, and made again")
+        return True
+
     def _own(self, forget: bool) -> list[Path]:
         """The files to remove with the folder, including those of killed writers: no later start sweeps them."""
         blobs = [self.folder.file(name) for name, _ in self._files()] if forget else []
@@ -141,6 +167,8 @@ class BlobLedger:
     def _emptied(self, forget: bool) -> bool:
         """Whether the folder was removed; False if a process has started to write there in the meantime."""
         folder = self.folder.path
+        if not folder.exists():
+            return True
         for file in (*self._own(forget), folder / PROOF, folder / LOCK):
             file.unlink(missing_ok=True)
         self.stock.close()
@@ -308,6 +336,9 @@ class BlobLedger:
         now = self._clock()
         if now < self._next_sweep:
             return
+        if not self._has_folder():
+            self._next_sweep = now + _LIST_SECONDS
+            return
         self._next_sweep = now + _SWEEP_SECONDS
         self.stock.sweep()
         metrics.BLOB_BYTES.set(self.bytes)
@@ -366,7 +397,11 @@ class BlobLedger:
                     pass
 
     def _files(self) -> Iterable[tuple[str, int]]:
-        for entry in os.scandir(self.folder.path):
+        try:
+            entries = list(os.scandir(self.folder.path))
+        except FileNotFoundError:
+            return
+        for entry in entries:
             name = MARK + entry.name
             try:
                 check_name(name)

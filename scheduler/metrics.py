@@ -64,7 +64,7 @@ BLOB_SPARE_BYTES = Gauge(
 )
 BLOBS_REMOVED = Counter(
     "parlmesh_scheduler_blobs_removed_total",
-    "Large arrays that were removed: no longer needed, to make room, or never named by a task.",
+    "Large arrays that were removed: no longer needed, to make room, never named by a task, or lost.",
     ["reason"],
 )
 

@@ -1,6 +1,8 @@
 """Which blobs are kept, for whom and how long; forged, oversized and foreign ones are refused."""
 
 import os
+import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +10,12 @@ import pytest
 
 from parlmesh.blobs import BlobFolder, Blobs, Reference, name_of
 from parlmesh.blobs.spares import SPARES, private_file
-from parlmesh.errors import FleetError, InvalidInput, NotFound, ResourceExhausted
+from parlmesh.blobs.store import PROOF
+from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput, NotFound, ResourceExhausted
 from parlmesh.testing.clocks import HandClock
 from parlmesh.wire import payload_to_proto
-from scheduler import blob_ledger
+from scheduler import blob_ledger, metrics
+from scheduler.blob_folder import claim
 from scheduler.blob_ledger import BlobLedger
 from scheduler.config import BlobConfig
 from scheduler.core.task import Task, TaskState
@@ -377,3 +381,56 @@ def test_a_result_that_names_somebody_else_s_blob_is_a_failure_unless_its_task_w
     own = payload_to_proto({}, {"0": kept(guarded, 2, writer="a1")}).SerializeToString()
     ((_, _, taken, failure, _),) = guarded.checked([("t", 1, own, None, 0.0)], "a1", lambda *_: False)
     assert (taken, failure) == (own, None)
+
+
+@pytest.mark.parametrize("lost", ["everything", "the files"])
+def test_a_folder_that_is_removed_while_it_is_used_is_made_again(
+    ledger: BlobLedger, clock: HandClock, lost: str
+) -> None:
+    """systemd removes what a user has in shared memory when the user logs out (RemoveIPC)."""
+    running, put = kept(ledger, 1, 300), kept(ledger, 2, 300)
+    task = accept(ledger, task_with(running))
+    ledger.hold_names([put.name], 1000, lambda name, task_id: True)
+    if lost == "everything":
+        shutil.rmtree(ledger.folder.path)
+    else:
+        for name in os.listdir(ledger.folder.path):
+            with suppress(IsADirectoryError):
+                (ledger.folder.path / name).unlink()
+    before = lost_blobs()
+    assert swept(ledger, clock, 2) == 0
+    assert (ledger.bytes, lost_blobs() - before) == (0, 2)
+    assert (ledger.folder.path / PROOF).read_text() == ledger.proof
+    with pytest.raises(NotFound, match="no longer kept"):
+        accept(ledger, task_with(put, task_id="u"))
+    again = kept(ledger, 1, 300)
+    accept(ledger, task_with(again, task_id="v"))
+    ledger.ended([task])
+    assert swept(ledger, clock, 1000) == 1
+    with pytest.raises(FailedPrecondition, match="in use by another scheduler"):
+        claim(ledger.folder.path)
+
+
+def test_a_folder_that_somebody_else_made_in_the_meantime_is_not_used(
+    ledger: BlobLedger, clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.rmtree(ledger.folder.path)
+    ledger.folder.path.mkdir(mode=0o777)
+    ledger.folder.path.chmod(0o777)
+    assert swept(ledger, clock, 50) == 0
+    assert "blobs_unavailable" in caplog.text
+    ledger.folder.path.rmdir()
+    swept(ledger, clock, 50)
+    assert (ledger.folder.path / PROOF).read_text() == ledger.proof
+
+
+def test_a_removed_folder_keeps_no_scheduler_from_ending(ledger: BlobLedger, caplog: pytest.LogCaptureFixture) -> None:
+    shutil.rmtree(ledger.folder.path)
+    ledger.close(forget=True)
+    assert not ledger.folder.path.exists()
+    assert "blobs_left" not in caplog.text
+
+
+def lost_blobs() -> float:
+    value: float = metrics.BLOBS_REMOVED.labels("lost")._value.get()
+    return value
