@@ -19,10 +19,14 @@ from .config import BlobConfig, StoreConfig
 log = get_logger("parlmesh.scheduler")
 
 LOCK = ".lock"
+STORE = ".store"
+"""Holds the path of the store whose blobs these are."""
 # Marks a folder that no scheduler looks for after a restart.
 _FORGOTTEN = "m"
 # The lock is created right after its folder.
 _MAKING_SECONDS = 60.0
+# A store that is missing for longer was removed, and not only moved or not mounted.
+_MISSING_SECONDS = 86_400.0
 
 
 def folder_of(config: BlobConfig, store: StoreConfig) -> Path:
@@ -39,8 +43,9 @@ def folder_of(config: BlobConfig, store: StoreConfig) -> Path:
     return place_for_blobs() / f"{_beginning()}{own or _FORGOTTEN + secrets.token_hex(8)}"
 
 
-def claim(folder: Path) -> int:
+def claim(folder: Path, store: Path | None = None) -> int:
     """Makes the folder, checks that this user owns it, and locks it until the descriptor is closed or the process ends.
+    `store`: the file without which nobody will look for these blobs.
 
     In shared memory, any user could have made a folder of this name first, to read what is written to it.
     """
@@ -55,6 +60,8 @@ def claim(folder: Path) -> int:
         raise FailedPrecondition(
             f"{folder} is in use by another scheduler; set another blobs.folder", reason="BLOB_FOLDER"
         )
+    if store is not None:
+        (folder / STORE).write_bytes(os.fsencode(store.resolve()))
     return held
 
 
@@ -69,7 +76,9 @@ def is_claimed(folder: Path, held: int) -> bool:
 
 def sweep(place: Path) -> None:
     """Removes the folders of killed schedulers that no restart looks for."""
-    for folder in place.glob(f"{_beginning()}{_FORGOTTEN}*"):
+    for folder in place.glob(f"{_beginning()}*"):
+        if not folder.name.startswith(f"{_beginning()}{_FORGOTTEN}") and not _is_without_store(folder):
+            continue
         try:
             held = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
@@ -84,6 +93,16 @@ def sweep(place: Path) -> None:
                 _remove(folder)
         finally:
             os.close(held)
+
+
+def _is_without_store(folder: Path) -> bool:
+    """Whether the folder names a store that has been missing for long."""
+    try:
+        age = time.time() - os.lstat(folder / STORE).st_mtime
+        store = (folder / STORE).read_bytes()
+        return age > _MISSING_SECONDS and not os.path.lexists(store)
+    except (OSError, ValueError):
+        return False
 
 
 def _remove(folder: Path) -> None:

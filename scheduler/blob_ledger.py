@@ -29,7 +29,7 @@ from parlmesh.v1.task_pb2 import Payload
 from parlmesh.wire.tensors import reference_from_proto
 
 from . import metrics
-from .blob_folder import LOCK, claim, is_claimed, sweep
+from .blob_folder import LOCK, STORE, claim, is_claimed, sweep
 from .config import BlobConfig
 from .core.core import Core
 from .core.task import SUCCEEDED, AttemptEnd, Failure, Task
@@ -61,11 +61,19 @@ class BlobLedger:
     """Counts the blobs, refuses forged and oversized ones, and removes those no longer needed."""
 
     def __init__(
-        self, config: BlobConfig, folder: Path, clock: Callable[[], float], *, strangers: bool = False
+        self,
+        config: BlobConfig,
+        folder: Path,
+        clock: Callable[[], float],
+        *,
+        strangers: bool = False,
+        store: Path | None = None,
     ) -> None:
-        """`strangers`: some nodes or namespaces do not belong to the fleet's owner, so none may use all the space."""
+        """`strangers`: some nodes or namespaces do not belong to the fleet's owner, so none may use all the space.
+        `store`: the file that has the tasks, if they are in one."""
         self._config = config
         self._strangers = strangers
+        self._store = store
         self._clock = clock
         self.folder = BlobFolder(folder)
         self.stock = Stock(folder, seconds=config.lease_seconds, clock=clock)
@@ -131,7 +139,7 @@ class BlobLedger:
 
     def _take_folder(self) -> None:
         folder = self.folder.path
-        self._claim = claim(folder)
+        self._claim = claim(folder, self._store)
         (folder / PROOF).write_text(self.proof)
         self._limit = min(self._config.max_bytes, usable_bytes(folder))
         self.stock.open(self._config.spare_bytes if is_shared_memory(folder) else 0)
@@ -169,7 +177,7 @@ class BlobLedger:
         folder = self.folder.path
         if not folder.exists():
             return True
-        for file in (*self._own(forget), folder / PROOF, folder / LOCK):
+        for file in (*self._own(forget), folder / PROOF, folder / STORE, folder / LOCK):
             file.unlink(missing_ok=True)
         self.stock.close()
         try:

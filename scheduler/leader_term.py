@@ -53,7 +53,8 @@ class Term:
         self._committer = Committer(store, on_health=on_health, on_death=self._fail) if store.durable else None
         self._durable = store.durable
         place, strangers = folder_of(config.blobs, config.store), config.security.enabled
-        self._blobs = BlobLedger(config.blobs, place, time.monotonic, strangers=strangers)
+        file = config.store.path if config.store.kind == "sqlite" and config.blobs.folder is None else None
+        self._blobs = BlobLedger(config.blobs, place, time.monotonic, strangers=strangers, store=file)
         self._blobs.open(core.life.tasks.values())
         self._on_deposed = on_deposed
         self._abandoned = False

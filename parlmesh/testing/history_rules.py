@@ -14,6 +14,8 @@ from .history import Began, Cancelled, Delivered, Ended, Fault, History, Scrape,
 
 FORGOTTEN = "forgotten"
 SCHEDULER = "scheduler"
+# Fewer than may end between two tries of a submission.
+_FEW_OUTCOMES = 1000
 DISK = "disk of scheduler"
 Of = TypeVar("Of", Delivered, Began)
 
@@ -42,6 +44,9 @@ class Limits:
     unrecorded_seconds: float = 1.0
     """How long before its death a scheduler may have granted a lease that its journal does not contain. First attempts
     start while their lease is still being recorded."""
+    kept_outcomes: int = 100_000
+    """The scheduler's `retention.max_tasks`. A task that is submitted again after its outcome was forgotten runs again.
+    A learner's tasks are not in the history, but count."""
     first_pause_seconds: float = 0.05
     longest_pause_seconds: float = 2.0
     """Longest pause between two tries of a failed commit; each pause is twice the previous one."""
@@ -138,7 +143,7 @@ class _Books:
                 end = self._ended.get(before.token)
                 if (end is not None and end.how == "failed") or self._moved(before, end, after):
                     continue
-                if self._failed_elsewhere(before, end, after):
+                if self._failed_elsewhere(before, end, after) or self._forgotten(before, end, after):
                     continue
                 # An actor that was cut off may still start earlier assignments.
                 stale = after.attempt <= before.attempt and self._excused(after.actor, after.at, after.at)
@@ -182,6 +187,16 @@ class _Books:
         others = (each for each in self._began[before.task_id] if each.actor != before.actor)
         ends = (self._ended.get(each.token) for each in others if each.attempt == before.attempt)
         return moved and any(each is not None and each.how == "failed" and each.at <= after.at for each in ends)
+
+    def _forgotten(self, before: Began, end: Ended | None, after: Began) -> bool:
+        """Whether the outcome may have been forgotten while its submitter waited for an answer and sent it again."""
+        if end is None or end.how != "succeeded" or after.attempt != 1:
+            return False
+        return self._limits.kept_outcomes < _FEW_OUTCOMES and any(
+            each.start <= before.at and after.at <= each.end
+            for each in self._submits
+            if before.task_id in each.task_ids
+        )
 
     def _unrecorded(self, before: Began, after: Began) -> bool:
         """Whether the scheduler died so soon after granting a first attempt that the lease may be lost. Then the

@@ -7,7 +7,7 @@ import pytest
 
 from parlmesh.errors import FailedPrecondition
 from scheduler import blob_folder
-from scheduler.blob_folder import claim, folder_of, sweep
+from scheduler.blob_folder import STORE, claim, folder_of, sweep
 from scheduler.config import BlobConfig, StoreConfig
 
 
@@ -39,6 +39,22 @@ def test_a_folder_whose_lock_is_gone_is_removed_too_when_nobody_is_just_making_i
     os.utime(folders[0], (0, 0))
     sweep(place)
     assert list(place.iterdir()) == [folders[1]]
+
+
+def test_a_folder_whose_store_was_removed_long_ago_is_removed(place: Path) -> None:
+    stores = {name: place / f"{name}.sqlite" for name in ("kept", "gone", "young", "used")}
+    folders = {name: folder_of(BlobConfig(), StoreConfig(path=path)) for name, path in stores.items()}
+    claims = {name: claim(folder, stores[name]) for name, folder in folders.items()}
+    stores["kept"].touch()
+    for name in claims:
+        if name != "used":
+            os.close(claims[name])
+        if name != "young":
+            os.utime(folders[name] / STORE, (0, 0))
+    (folders["gone"] / "array").write_bytes(b"large")
+    sweep(place)
+    assert {name for name, folder in folders.items() if folder.exists()} == {"kept", "young", "used"}
+    os.close(claims["used"])
 
 
 def test_a_scheduler_with_a_file_finds_its_folder_again(place: Path) -> None:

@@ -78,7 +78,7 @@ async def run_chaos(plan: Plan, folder: Path, database: Cluster | None = None) -
         report.starts = {name: member.starts for name, member in fleet.members.items()}
     history = History.read(fleet.history.glob("*.jsonl"))
     report.effects = sum(type(record).__name__ == "Began" for record in history.records)
-    report.violations = check(history, Limits())
+    report.violations = check(history, Limits(kept_outcomes=report.kept_tasks))
     report.seconds = now() - start
     return report
 

@@ -238,6 +238,17 @@ def test_a_moved_task_that_fails_may_be_followed_by_another_attempt_on_the_actor
     assert twice == ["live work is not repeated"]
 
 
+def test_a_task_submitted_again_after_its_outcome_was_forgotten_may_run_again() -> None:
+    unanswered = Submitted(("t",), 1.0, 4.5, "accepted")
+    again = attempt("x", 2.0), attempt("y", 4.0), Delivered("t", 5.1, "succeeded", "y")
+    assert rules(unanswered, *again, kept_outcomes=50) == []
+    repeated = ["live work is not repeated"]
+    assert rules(unanswered, *again, kept_outcomes=1000) == repeated
+    assert rules(ACCEPTED, *again, kept_outcomes=50) == repeated
+    counted = attempt("x", 2.0), attempt("y", 4.0, number=2), Delivered("t", 5.1, "succeeded", "y")
+    assert rules(unanswered, *counted, kept_outcomes=50) == repeated
+
+
 def test_a_failed_attempt_may_be_followed_by_another() -> None:
     found = rules(
         ACCEPTED,
