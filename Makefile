@@ -66,7 +66,7 @@ run: $(STAMP) ## train CartPole with a fleet on this machine
 	$(BIN)/parlmesh up $(ARGS)
 
 bench: $(STAMP) ## every benchmark in tools/bench, one after the other
-	@set -e; for benchmark in tools/bench/*.py; do echo "== $$benchmark"; $(BIN)/python $$benchmark $(ARGS); done
+	@set -e; for benchmark in tools/bench/*.py tools/bench/federation/*.py tools/bench/applications/*.py; do echo "== $$benchmark"; $(BIN)/python $$benchmark $(ARGS); done
 
 docs: $(STAMP) ## the documentation as a site, in site/; dead links fail
 	PYTHONPATH=. $(BIN)/python tools/reference.py docs/reference

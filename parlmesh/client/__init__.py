@@ -2,10 +2,10 @@
 
 from .config import ClientConfig
 from .controller import PARLController
-from .experience_upload import Step
-from .federated_round import GlobalModel, PARLFederatedOrchestrator
 from .fleet_info import ActorInfo, ActorState, ClientCounts, PARLMetrics, PARLStats
-from .learner_calls import PolicyUpdate
+from .learner.experience_upload import Step
+from .learner.federated_round import GlobalModel, PARLFederatedOrchestrator
+from .learner.learner_calls import PolicyUpdate
 from .outcomes import Outcome, OutcomeState
 from .task_request import Placement, Priority, TaskRequest
 

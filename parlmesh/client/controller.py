@@ -24,11 +24,11 @@ from parlmesh.v1 import scheduler_service_pb2 as pb
 from .config import ClientConfig
 from .connection import Connection
 from .connection.pending_outcomes import UnclaimedOutcomes
-from .experience_upload import ExperienceUploads, Step, UploadedExperience, check_steps
 from .feed import lent
 from .fleet_info import PARLStats, stats_from_proto
 from .function_calls import Call, TaskFuture, call_of, requests_of, values_of
-from .learner_calls import PolicyUpdate, pause_run, resume_run, wait_for_policy
+from .learner.experience_upload import ExperienceUploads, Step, UploadedExperience, check_steps
+from .learner.learner_calls import PolicyUpdate, pause_run, resume_run, wait_for_policy
 from .local_fleet import LocalFleet, check_not_importing
 from .map_and_gather import IN_FLIGHT, Run, enumerated, listed
 from .operator_calls import FleetOperations

@@ -25,11 +25,11 @@ from parlmesh.types import Array
 
 from .config import ClientConfig
 from .controller import DEFAULTS, NO_SECURITY, P, PARLController, R
-from .experience_upload import Step, check_steps
 from .feed import fed
 from .fleet_info import ActorInfo, PARLStats
 from .function_calls import call_of, requests_of
-from .learner_calls import PolicyUpdate
+from .learner.experience_upload import Step, check_steps
+from .learner.learner_calls import PolicyUpdate
 from .loop_thread import LoopThread
 from .map_and_gather import IN_FLIGHT, enumerated, listed
 from .outcomes import Outcome

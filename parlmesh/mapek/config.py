@@ -7,6 +7,9 @@ from pydantic import Field, model_validator
 
 from parlmesh.config import Config
 
+DEFAULTS = Path(__file__).with_name("defaults.yaml")
+"""The thresholds, rules and actions of a loop that has no configuration file."""
+
 ANOMALY = "anomaly"
 UNREACHABLE = "unreachable"
 """The symptom of a node that has not answered for several cycles."""

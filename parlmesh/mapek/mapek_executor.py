@@ -9,7 +9,7 @@ from typing import Self
 from parlmesh.client import PARLController
 from parlmesh.errors import FailedPrecondition
 
-from .config import MapekConfig
+from .config import DEFAULTS, MapekConfig
 from .knowledge import Knowledge
 from .loop import MapekLoop
 from .types import CycleReport
@@ -43,8 +43,6 @@ class PARLMAPEKExecutor:
         if self._config is None:
             # Without a configuration, the knowledge is temporary.
             from parlmesh.config import load
-
-            from .defaults import DEFAULTS
 
             self._temporary = tempfile.TemporaryDirectory()
             path = Path(self._temporary.name) / "mapek.sqlite"

@@ -11,7 +11,7 @@ import pytest
 from learner.build import build_run, build_runs, build_services
 from learner.config import ExperienceConfig, LearnerConfig, TrainingConfig
 from learner.runs.progress import RunState
-from parlmesh.client.experience_upload import ExperienceUploads, Step
+from parlmesh.client.learner.experience_upload import ExperienceUploads, Step
 from parlmesh.errors import FailedPrecondition, InvalidInput, Unavailable
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import Collector, collector_seed

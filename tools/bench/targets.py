@@ -156,16 +156,16 @@ def rows(quick: bool) -> list[dict[str, Any]]:
         {"target": "parallel steps", "wanted": 1500.0, **asyncio.run(parallel_steps())},
         {"target": "task throughput", "wanted": WANTED, **asyncio.run(throughput(2000 if quick else 10_000))},
     ]
-    mapek = other("mapek.py", "--quick")
+    mapek = other("applications/mapek.py", "--quick")
     row: dict[str, Any] = {"target": "MAPE-K cycle", "wanted": WANTED, "unit": "s", "work": "waits"}
     if mapek is not None:
         note = f"{mapek['nodes']} nodes, pipelined; with barriers {mapek['barrier_seconds']:.2f} s"
         row |= {"sequential": mapek["sequential_seconds"], "fleet": mapek["fleet_seconds"], "note": note}
     else:
-        row |= {"sequential": None, "fleet": None, "note": "tools/bench/mapek.py gave no figures"}
+        row |= {"sequential": None, "fleet": None, "note": "tools/bench/applications/mapek.py gave no figures"}
     found.append(row)
     found += [{"target": "FL round", "wanted": WANTED, **each} for each in asyncio.run(federated_round())]
-    mesh = other("mesh.py", *(("--quick",) if quick else ()))
+    mesh = other("applications/mesh.py", *(("--quick",) if quick else ()))
     if mesh is not None:
         n_1 = mesh["failures"]
         what = f"N−1 of {n_1['scenarios']} links, {n_1['nodes']} nodes"

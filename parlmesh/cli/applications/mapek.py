@@ -183,8 +183,7 @@ def _settings(file: Path | None, assignments: list[str] | None, policy: Path | N
     import os
 
     from parlmesh.config import load
-    from parlmesh.mapek.config import MapekConfig
-    from parlmesh.mapek.defaults import DEFAULTS
+    from parlmesh.mapek.config import DEFAULTS, MapekConfig
     from parlmesh.mapek.planning.trained_planner import Policy
 
     overrides = list(assignments or ())

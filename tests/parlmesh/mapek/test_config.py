@@ -6,8 +6,7 @@ import pytest
 
 from parlmesh.config import load
 from parlmesh.errors import ConfigError
-from parlmesh.mapek.config import MapekConfig
-from parlmesh.mapek.defaults import DEFAULTS
+from parlmesh.mapek.config import DEFAULTS, MapekConfig
 
 CPU = "thresholds: [{metric: cpu, above: 80}]\nactions: {mend: {kind: dry_run}}\n"
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 
-from parlmesh.algorithms.discounted_sums import discounted_sums
 from parlmesh.environments import environment_spec
 from parlmesh.environments.environment_threads import SteppedEnvironments
 from parlmesh.environments.two_players import NEWEST, Opponent
@@ -15,6 +14,7 @@ from parlmesh.policies import PolicySpec, load_policy, pack_policy
 from parlmesh.policies.numpy_acting import Choice
 from parlmesh.policies.numpy_networks import DenseActorCritic
 from parlmesh.rollouts import Collector, collector_seed, evaluate
+from parlmesh.training.reward_scale import discounted_sums
 from parlmesh.types import ACTION, EARNED, OBSERVATION, REWARD, TERMINATED, TRUNCATED, VALID, ActionSpec
 
 CARTPOLE = {"id": "CartPole-v1"}

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from parlmesh.algorithms.discounted_sums import discounted_sums
-from parlmesh.training.reward_scale import RewardScale
+from parlmesh.training.reward_scale import RewardScale, discounted_sums
 from parlmesh.training.settings.ppo import PpoConfig
 from parlmesh.types import EARNED, REWARD, TERMINATED, TRUNCATED, VALID
 

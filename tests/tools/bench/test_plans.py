@@ -18,7 +18,7 @@ from tools.bench import sac as sac_benchmark
 from tools.bench import scheduler as scheduler_benchmark
 from tools.bench import strangers as strangers_benchmark
 from tools.bench import train as train_benchmark
-from tools.bench import worlds as worlds_benchmark
+from tools.bench.applications import worlds as worlds_benchmark
 from tools.bench.ground.measuring import Findings
 from tools.bench.ground.places import BENCH, PEERS
 from tools.bench.ground.venvs import torch_requirement
@@ -146,7 +146,10 @@ def test_torch_is_found_among_requirements_by_its_own_name_alone() -> None:
     assert torch_requirement("numpy==2.0\n") == []
 
 
-@pytest.mark.parametrize("script", sorted(BENCH.glob("*.py")), ids=lambda path: path.name)
+SCRIPTS = sorted(script for folder in (".", "federation", "applications") for script in (BENCH / folder).glob("*.py"))
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_every_file_beside_the_benchmarks_is_one(script: Path) -> None:
     """`make bench` runs them all."""
     done = subprocess.run([sys.executable, str(script), "--help"], capture_output=True, text=True, timeout=60)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 if __name__ == "__main__":
-    sys.path[0] = str(Path(__file__).resolve().parents[2])
+    sys.path[0] = str(Path(__file__).resolve().parents[3])
 # Small matrices: several threads only wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -46,7 +46,7 @@ from parlmesh.policies.numpy_acting import Policy
 Run: TypeAlias = dict[str, Any]
 Wanted: TypeAlias = tuple[str, int, int, int, int]
 Scores: TypeAlias = dict[str, dict[str, Score]]
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SETTINGS = yaml.safe_load((ROOT / "presets/parl-orchestrator.yaml").read_text())["training"]
 TRAINED = ("annealed", "r_perf only", "never annealed")
 PRIOR = 200
@@ -170,7 +170,7 @@ def main() -> None:
     collapse = collapse_of(runs)
     for name, count in collapse.items():
         print(f"{name:48} collapsed {count['collapsed']} of {count['seeds']}")
-    print("\npython tools/bench/orchestration.py", *sys.argv[1:])
+    print("\npython tools/bench/applications/orchestration.py", *sys.argv[1:])
     about = {"steps": options.steps, "seeds": options.seeds, "machine": platform.platform(), "cores": os.cpu_count()}
     print(
         json.dumps(

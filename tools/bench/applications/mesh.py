@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
-    sys.path[0] = str(Path(__file__).resolve().parents[2])
+    sys.path[0] = str(Path(__file__).resolve().parents[3])
 # Several threads in every process would only wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 

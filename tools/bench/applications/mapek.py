@@ -15,7 +15,7 @@ from statistics import mean
 from typing import Any
 
 if __name__ == "__main__":
-    sys.path[0] = str(Path(__file__).resolve().parents[2])
+    sys.path[0] = str(Path(__file__).resolve().parents[3])
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from parlmesh.plugins import Plugin

@@ -5,7 +5,7 @@ from pathlib import Path
 
 # Run as a file, this folder would come first and hide packages of the same names.
 if __name__ == "__main__":
-    sys.path[0] = str(Path(__file__).resolve().parents[2])
+    sys.path[0] = str(Path(__file__).resolve().parents[3])
 
 from tools.bench.ground.measuring import Findings, Measurement
 from tools.bench.ground.options import Options, parse_options

@@ -13,7 +13,7 @@ from parlmesh.v1 import training_service_pb2
 from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceStub
 from parlmesh.v1.training_service_pb2_grpc import TrainingServiceStub
 
-from .fleet_info import ActorInfo, ActorState
+from ..fleet_info import ActorInfo, ActorState
 
 _LOOK_SECONDS = 0.05
 

@@ -17,7 +17,7 @@ from typing import Any
 
 # Run as a file, this folder would come first and hide packages of the same names.
 if __name__ == "__main__":
-    sys.path[0] = str(Path(__file__).resolve().parents[2])
+    sys.path[0] = str(Path(__file__).resolve().parents[3])
 
 import numpy as np
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.bench.links import ARMS, Arm, Moment, seconds, to_mark
+from tools.bench.federation.links import ARMS, Arm, Moment, seconds, to_mark
 
 WAYS = {arm.name: arm for arm in ARMS}
 

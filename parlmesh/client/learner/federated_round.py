@@ -13,7 +13,7 @@ from parlmesh.v1 import federation_service_pb2 as pb
 from parlmesh.v1.federation_service_pb2_grpc import FederationServiceStub
 from parlmesh.wire import struct_from_proto, struct_to_proto
 
-from .controller import PARLController
+from ..controller import PARLController
 
 _CALL_SECONDS = 60.0
 _LOOK_SECONDS = 0.1

@@ -1,4 +1,4 @@
-from tools.bench.federated import FIGURES, KNOWN_PEERS, derived, plan, rows
+from tools.bench.federation.federated import FIGURES, KNOWN_PEERS, derived, plan, rows
 from tools.bench.ground.measuring import Findings
 
 
