@@ -49,8 +49,9 @@ from tools.trajectory_trace import TrajectoryTrail  # noqa: E402
 _STOP_SECONDS = 10.0
 _START_SECONDS = 60.0
 _POLL_SECONDS = 0.1
-# Trajectories before the one that is followed: they opened everything, and a reader knows the layouts of their columns.
-_WARM_UP = 100
+# Trajectories before the one that is followed: they opened everything, and a reader knows all eight layouts of their
+# columns, of which some are rare.
+_WARM_UP = 500
 
 _MARK = "the task that is followed"
 
