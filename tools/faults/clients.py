@@ -217,6 +217,8 @@ class SdkClient:
             ids = tuple(request.task_id for request in requests)
             self._journal.add(Submitted(ids, start, now(), f"unknown: {error.reason}"))
             self.findings.append(f"a crowd of {count} tasks failed with {error!r}")
+            # A connection that has ended for good fails at once, every time.
+            self.stopping = True
             return
         accepted = tuple(outcome.task_id for outcome in outcomes if outcome.state != "refused")
         self._journal.add(Submitted(accepted, start, now(), "accepted"))

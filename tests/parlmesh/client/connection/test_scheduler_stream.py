@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import grpc.aio
 from google.rpc import status_pb2  # type: ignore[import-untyped]
 
 from parlmesh.client import ClientConfig
@@ -121,3 +122,33 @@ async def test_an_outcome_before_the_first_receipt_hides_no_terms() -> None:
         assert (await requests.terms.get()).memory_id == 7
     keeper.cancel()
     await asyncio.wait({keeper}, timeout=10)
+
+
+async def test_a_stream_that_breaks_between_an_outcome_and_the_first_receipt_is_opened_again() -> None:
+    class Breaks(Call):
+        async def read(self) -> SubmitTaskStreamResponse:
+            if self._receipts.empty():
+                raise reset_by_peer()
+            return await super().read()
+
+    calls = iter([Breaks(stalls=False, opening=(OUTCOME,)), Call(stalls=False, opening=(OPENING,))])
+    channel: Any = SimpleNamespace(stream_stream=lambda *_, **__: lambda: next(calls))
+    requests = Prepared()
+    stream = Stream(channel, "me", Pending(), ClientConfig(reconnect_seconds=0.01), random.Random(0), requests=requests)
+
+    async def keep() -> None:
+        async with asyncio.TaskGroup() as group:
+            await stream.run(group)
+
+    keeper = asyncio.create_task(keep())
+    async with asyncio.timeout(60):
+        assert (await requests.terms.get()).memory_id == 7
+    assert stream.connections == 1
+    keeper.cancel()
+    await asyncio.wait({keeper}, timeout=10)
+    assert keeper.cancelled()
+
+
+def reset_by_peer() -> grpc.aio.AioRpcError:
+    nothing = grpc.aio.Metadata()
+    return grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, details="Stream removed")
