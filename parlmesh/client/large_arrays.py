@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
@@ -20,13 +20,16 @@ from .task_request import TaskRequest, references_of
 
 Numbered: TypeAlias = tuple[int, TaskRequest]
 T = TypeVar("T")
+Insist: TypeAlias = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
 
 
 class Arrays:
     """Writes arrays, and releases those no longer needed. On the loop, except `load` and `release`."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, insist: Insist | None = None) -> None:
+        """`insist` repeats what fails while the scheduler is away."""
         self.exchange = exchange
+        self._insist = insist or _once
         self.uses = BlobUses()
         self._free: set[str] = set()
         self._pen = asyncio.Lock()
@@ -132,8 +135,8 @@ class Arrays:
             name = reference.name
             self.uses.puts[name] += 1
             finalize(reference, self._soon, self._forget, name).atexit = False
-        await self.exchange.upload([reference])
-        await self.exchange.tell(reference)
+        await self._insist(lambda: self.exchange.upload([reference]))
+        await self._insist(lambda: self.exchange.tell(reference))
         return reference
 
     def _put(self, array: Array, names: set[str]) -> Reference:
@@ -163,7 +166,7 @@ class Arrays:
 
     async def fetch(self, task_id: str, result: pb.Payload) -> None:
         """Brings the arrays of a result to this host."""
-        await self.exchange.fetch(references_in(result), task_id)
+        await self._insist(lambda: self.exchange.fetch(references_in(result), task_id))
 
     def release(self, task_id: str, references: Iterable[Reference]) -> None:
         """Releases the arrays of a result that has been read, or will not be. From any thread."""
@@ -192,6 +195,10 @@ class Arrays:
     def _soon(self, call: Any, *arguments: Any) -> None:
         with suppress(RuntimeError):  # the loop has ended, and its blobs were released
             self._loop.call_soon_threadsafe(call, *arguments)
+
+
+async def _once(work: Callable[[], Awaitable[None]]) -> None:
+    await work()
 
 
 async def _by_a_thread(work: Callable[[], T]) -> T:

@@ -144,6 +144,21 @@ async def test_a_result_outlives_its_actor_and_the_scheduler_and_one_that_is_gon
             assert outcome.error.reason == "BLOB_GONE"
 
 
+async def test_an_array_that_is_put_while_the_scheduler_is_away_is_kept_once_it_is_back(fleet: Fleet) -> None:
+    array = np.arange(_RESULT_BYTES, dtype=np.float64)
+    with fleet.scheduler() as scheduler:
+        async with PARLController(fleet.address) as controller, asyncio.timeout(120):
+            scheduler.kill()
+            putting = asyncio.create_task(controller.put(array))
+            # It was written, and the first try to tell the scheduler is over.
+            await wait_until_async(lambda: putting.done() or fleet.files(), 60)
+            await asyncio.wait([putting], timeout=0.5)
+            assert not putting.done()
+            with fleet.scheduler(), fleet.actor("a"):
+                result = await controller.submit(grown, await putting)
+            np.testing.assert_array_equal(result, array + 1)
+
+
 async def test_results_that_are_held_stay_what_they_are_while_files_are_written_again(tmp_path: Path) -> None:
     with TemporaryDirectory(dir="/dev/shm") as place:
         fleet = Fleet(tmp_path)

@@ -49,7 +49,7 @@ class Connection:
             call_seconds=config.blob_seconds,
             keeps_results=False,
         )
-        self.arrays = self.pending.arrays = Arrays(exchange)
+        self.arrays = self.pending.arrays = Arrays(exchange, self.calls.insist)
         self._searcher = Searcher(self.calls.stub, self.pending, self._outgoing, config, rng)
         self._sender = Sender(self.pending, self._outgoing, self._searcher, self.calls, config, rng)
         self.submissions = Submissions(

@@ -47,8 +47,8 @@ async def retried(
     while True:
         try:
             return await call(deadline - loop.time())
-        except grpc.aio.AioRpcError as rpc_error:
-            error = error_from_rpc(rpc_error)
+        except (grpc.aio.AioRpcError, Unavailable) as failure:
+            error = failure if isinstance(failure, FleetError) else error_from_rpc(failure)
         pause = pause_after(error, backoff)
         if not is_temporary(error):
             raise error
@@ -82,6 +82,11 @@ class SchedulerCalls:
 
         limit = self._config.call_seconds if seconds is None else seconds
         return await retried(once, what="the scheduler", address=self.address, seconds=limit, rng=self._rng)
+
+    async def insist(self, work: Callable[[], Awaitable[T]]) -> T:
+        """What takes several calls, with a deadline for all its tries; repeated only while the scheduler is away."""
+        limit = self._config.call_seconds
+        return await retried(lambda _: work(), what="the scheduler", address=self.address, seconds=limit, rng=self._rng)
 
     async def cancel(self, task_ids: Sequence[str]) -> None:
         """Best effort: a task that cannot be cancelled ends by itself."""
