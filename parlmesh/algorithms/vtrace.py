@@ -38,7 +38,9 @@ def vtrace(
     paper has v_{t+1}, which is the same without smoothing. log_rhos are the log-probability of the action under the
     trained policy minus that under the acting one. On-policy, with all clips at 1, both results equal those of GAE.
     """
-    ratios = np.exp(log_rhos)
+    # A ratio too large for its type is infinite, and clipped like any other.
+    with np.errstate(over="ignore"):
+        ratios = np.exp(log_rhos)
     rhos, cs = np.minimum(clip_rho, ratios), smoothing * np.minimum(clip_c, ratios)
     bootstrap = np.where(terminated, 0.0, discount).astype(np.float32)
     carry = np.where(terminated | truncated, 0.0, discount * cs).astype(np.float32)
