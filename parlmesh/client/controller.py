@@ -194,7 +194,8 @@ class PARLController(FleetOperations):
             return kept
         if connection.pending.waits(self._unclaimed, task_id):
             return await self._unclaimed.wait(task_id, seconds)
-        return await watched_outcome(connection, task_id, seconds)
+        with connection.calls.ending():
+            return await watched_outcome(connection, task_id, seconds)
 
     async def execute_parallel(
         self,
@@ -235,7 +236,18 @@ class PARLController(FleetOperations):
 
         It is kept as long as the reference exists or an unfinished task needs it.
         """
-        return await self._connected().arrays.put(array)
+        connection = self._connected()
+        with connection.calls.ending():
+            return await connection.arrays.put(array)
+
+    async def fetch(self, outcome: Outcome) -> None:
+        """Brings the large arrays of an outcome to this host, where `outcome.tensors` reads them.
+
+        Nothing to do on the scheduler's own host, and for the results of decorated functions, which are fetched.
+        """
+        connection = self._connected()
+        with connection.calls.ending():
+            await outcome.fetch()
 
     def _future_of(self, call: TaskRequest) -> TaskFuture:
         """Submits a call that is already a request."""
@@ -312,17 +324,18 @@ class PARLController(FleetOperations):
 
         Does not wait for training: the first version trained on these steps may be a later one.
         """
-        self._connected()
+        connection = self._connected()
         channel = self._learner_at("update_policy")
         if isinstance(experiences, str):
             experiences, run_id = (), experiences or run_id
         check_steps(experiences)
         steps = list(experiences)
         uploaded = UploadedExperience()
-        if steps:
-            uploads = self._experience.setdefault(run_id, ExperienceUploads(channel, run_id))
-            uploaded = await uploads.add(steps, seconds=timeout)
-        update = await wait_for_policy(channel, self.list_actors, run_id=run_id, seconds=timeout)
+        with connection.calls.ending():
+            if steps:
+                uploads = self._experience.setdefault(run_id, ExperienceUploads(channel, run_id))
+                uploaded = await uploads.add(steps, seconds=timeout)
+            update = await wait_for_policy(channel, self.list_actors, run_id=run_id, seconds=timeout)
         return replace(update, trajectories=uploaded.trajectories, waiting_steps=uploaded.waiting_steps)
 
     async def pause_run(self, run_id: str = "") -> None:

@@ -102,6 +102,7 @@ class Submissions:
         self._calls = calls
         self._seconds = seconds
         self._give_up = give_up
+        self._receipts: set[asyncio.Future[None]] = set()
         self._count = itertools.count(1)
 
     def each(self, requests: Iterable[tuple[int, TaskRequest]], sink: Sink) -> None:
@@ -163,6 +164,12 @@ class Submissions:
             raise
         return parcel.task_ids
 
+    def end(self, error: FleetError) -> None:
+        """Ends every wait for a receipt: none comes any longer."""
+        for receipt in self._receipts:
+            if not receipt.done():
+                receipt.set_exception(error)
+
     def new_id(self) -> str:
         """An id that no other task has; from any thread."""
         return f"{self._prefix}{next(self._count)}"
@@ -203,6 +210,7 @@ class Submissions:
     async def _receipt(self, parcel: Parcel) -> None:
         assert parcel.receipt is not None
         seconds = self._seconds
+        self._receipts.add(parcel.receipt)
         try:
             async with asyncio.timeout(seconds):
                 await parcel.receipt
@@ -216,6 +224,8 @@ class Submissions:
         except asyncio.CancelledError:
             self._give_up(parcel.task_ids)
             raise
+        finally:
+            self._receipts.discard(parcel.receipt)
 
     def _mark(self, parcel: Parcel, request: TaskRequest) -> None:
         if request.task_id and not request.task_id.startswith(self._prefix):

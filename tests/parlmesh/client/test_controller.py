@@ -379,6 +379,26 @@ async def test_a_controller_whose_event_loop_has_ended_says_so(fake: FakeTasks) 
         await controller.close()
 
 
+async def test_calls_that_closing_cuts_off_say_so_and_are_not_cancelled(fake: FakeTasks) -> None:
+    fake.run = lambda spec: None
+    fake.hold = asyncio.Event()
+    async with serve([fake.service]) as address, PARLController(address) as controller:
+        calls: list[asyncio.Task[Any]] = [
+            asyncio.create_task(controller.submit_task("noop", task_id="one")),
+            asyncio.create_task(controller.submit_task("noop", task_id="two")),
+        ]
+        await fake.until(lambda: {"one", "two"} <= fake.specs.keys())
+        async with PARLController(address) as other:
+            calls.append(asyncio.create_task(other.result("one", timeout=60)))
+            await fake.until(lambda: any(request.task_ids for request in fake._watches.values()))
+        calls[1].cancel()
+        await controller.close()
+        ends = await asyncio.gather(*calls, return_exceptions=True)
+        fake.hold.set()
+    assert [type(end) for end in ends] == [Unavailable, asyncio.CancelledError, Unavailable]
+    assert {str(ends[0]), str(ends[2])} == {"the controller was closed"}
+
+
 async def test_closing_ends_every_wait(fake: FakeTasks) -> None:
     fake.run = lambda spec: None
     async with serve([fake.service]) as address, asyncio.TaskGroup() as group:
