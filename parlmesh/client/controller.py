@@ -15,7 +15,7 @@ import grpc.aio
 
 from parlmesh.blobs import Reference
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, Unavailable
-from parlmesh.function_tasks import FunctionTask
+from parlmesh.function_tasks import FunctionTask, stop_import
 from parlmesh.rpc import open_channel
 from parlmesh.security import SecurityConfig
 from parlmesh.types import Array
@@ -382,6 +382,7 @@ class PARLController(FleetOperations):
         return self._config.wait_seconds if timeout is None else timeout
 
     async def _open(self, address: str) -> None:
+        stop_import()
         channel = open_channel(address, self._security)
         connection = Connection(channel, address, self._config)
         await connection.open()
