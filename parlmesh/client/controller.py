@@ -13,6 +13,7 @@ from typing import Any, ParamSpec, Self, TypeVar, overload
 
 import grpc.aio
 
+from parlmesh.argument_values import check_array
 from parlmesh.blobs import Reference
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, Unavailable
 from parlmesh.function_tasks import FunctionTask, stop_import
@@ -21,7 +22,7 @@ from parlmesh.security import SecurityConfig
 from parlmesh.types import Array
 from parlmesh.v1 import scheduler_service_pb2 as pb
 
-from .config import ClientConfig
+from .config import ClientConfig, seconds_in
 from .connection import Connection
 from .connection.pending_outcomes import UnclaimedOutcomes
 from .experience_upload import ExperienceUploads, Step, UploadedExperience, check_steps
@@ -237,6 +238,7 @@ class PARLController(FleetOperations):
         It is kept as long as the reference exists or an unfinished task needs it.
         """
         connection = self._connected()
+        check_array(array, "the array")
         with connection.calls.ending():
             return await connection.arrays.put(array)
 
@@ -326,6 +328,7 @@ class PARLController(FleetOperations):
         """
         connection = self._connected()
         channel = self._learner_at("update_policy")
+        timeout = seconds_in(timeout)
         if isinstance(experiences, str):
             experiences, run_id = (), experiences or run_id
         check_steps(experiences)
@@ -379,7 +382,7 @@ class PARLController(FleetOperations):
             )
 
     def _seconds(self, timeout: float | None) -> float:
-        return self._config.wait_seconds if timeout is None else timeout
+        return self._config.wait_seconds if timeout is None else seconds_in(timeout)
 
     async def _open(self, address: str) -> None:
         stop_import()

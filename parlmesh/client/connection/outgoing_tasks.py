@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -178,6 +178,7 @@ class Submissions:
         """Id, task and the blobs it refers to. `sink` must not wait for this id already."""
         if not isinstance(request, TaskRequest):
             raise InvalidInput(f"a task must be a TaskRequest, got {request!r:.100}", reason="INVALID_TASK")
+        _check_parts(request)
         task_id = request.task_id or self.new_id()
         if sink is not None and request.task_id and self._pending.waits(sink, task_id):
             raise InvalidInput(f'task id "{task_id}" is given twice in one call', reason="DUPLICATE_TASK_ID")
@@ -236,6 +237,16 @@ class Submissions:
 
 def _id_of(request: object) -> str:
     return request.task_id if isinstance(request, TaskRequest) else ""
+
+
+def _check_parts(request: TaskRequest) -> None:
+    """What would otherwise be used before the encoder refuses it."""
+    if not isinstance(request.task_id, str):
+        raise InvalidInput(f"task_id is {request.task_id!r:.60}; it must be text", reason="INVALID_TASK")
+    if request.tensors and not isinstance(request.tensors, Mapping):
+        raise InvalidInput(
+            f"tensors is {request.tensors!r:.60}; it must be a mapping of names to arrays", reason="INVALID_TASK"
+        )
 
 
 def _check_size(parcel: Parcel, limit_bytes: int) -> None:
@@ -349,4 +360,7 @@ def _duration(name: str, seconds: float, *, least: float) -> Duration:
 def _dependencies(task_ids: Sequence[str]) -> bytes:
     if isinstance(task_ids, str):
         raise InvalidInput(f"dependencies is the text {task_ids!r}; it must be a list of ids", reason="INVALID_TASK")
+    for task_id in task_ids:
+        if not isinstance(task_id, str):
+            raise InvalidInput(f"dependencies has {task_id!r:.60}; every id must be text", reason="INVALID_TASK")
     return pb.TaskSpec(dependencies=task_ids).SerializeToString()
