@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from parlmesh.blobs import Reference
+from parlmesh.blobs import Reference, check_name
 from parlmesh.errors import InvalidInput
 from parlmesh.limits import LIST_LEVELS, MOST_LEVELS, MOST_TENSORS, OBJECT_LEVELS
 from parlmesh.types import Array
@@ -80,7 +80,13 @@ def with_results(parameters: dict[str, Any], tensors: dict[str, Array], results:
     """
     joined = dict(tensors)
     for task_id, (_, arrays) in results.items():
-        joined |= {f"{task_id}/{name}": array for name, array in arrays.items()}
+        for name, array in arrays.items():
+            if joined.setdefault(f"{task_id}/{name}", array) is not array:
+                raise InvalidInput(
+                    f"tensor {task_id}/{name} is also the name of an array in the result of task {task_id!r}; "
+                    "choose another",
+                    reason="INVALID_PARAMETERS",
+                )
     return {name: _placed(part, results) for name, part in parameters.items()}, joined
 
 
@@ -137,11 +143,7 @@ def _packed(value: Any, tensors: dict[str, Array], where: str, levels: int) -> A
     if isinstance(value, _FUTURES):
         return {RESULT: _task_of(value, where)}
     if isinstance(value, np.ndarray):
-        raise InvalidInput(
-            f"{where} is a {type(value).__name__}, which would arrive as a plain array; send numpy.array(it), and what "
-            "else it has beside it",
-            reason="INVALID_PARAMETERS",
-        )
+        raise _more_than_an_array(value, where)
     raise InvalidInput(
         f"{where} is a {type(value).__name__}; None, bool, int, float, str, bytes, numpy arrays and lists, tuples and "
         "dicts of these can be sent",
@@ -149,9 +151,27 @@ def _packed(value: Any, tensors: dict[str, Array], where: str, levels: int) -> A
     )
 
 
+def check_array(array: Any, where: str) -> None:
+    """InvalidInput for an array that would arrive as something else, or not at all."""
+    if type(array) in _ARRAYS:
+        _check_dtype(array, where)
+    elif isinstance(array, np.ndarray):
+        raise _more_than_an_array(array, where)
+
+
 def _check_dtype(array: Any, where: str) -> None:
-    if isinstance(array, np.ndarray) and array.dtype.name not in DTYPES:
+    if array.dtype.name not in DTYPES:
         raise InvalidInput(f"{where} has dtype {array.dtype}; allowed are {', '.join(DTYPES)}", reason="TENSOR_DTYPE")
+    if isinstance(array, Reference):
+        check_name(array.name)
+
+
+def _more_than_an_array(array: Any, where: str) -> InvalidInput:
+    return InvalidInput(
+        f"{where} is a {type(array).__name__}, which would arrive as a plain array; send numpy.array(it), and what "
+        "else it has beside it",
+        reason="INVALID_PARAMETERS",
+    )
 
 
 def _digits(value: int, where: str) -> str:

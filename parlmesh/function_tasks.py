@@ -4,6 +4,7 @@ Code is never shipped. The function's module must be on the node, and the node's
 module`); a fleet that the program itself starts imports the functions the program has decorated.
 """
 
+import asyncio
 import copy
 import functools
 import importlib
@@ -12,7 +13,8 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
@@ -31,6 +33,8 @@ IMPORTING = "PARLMESH_IMPORTING"
 ARGUMENTS = "PARLMESH_ARGUMENTS"
 """The program's own command line for that import, as a JSON list: the program reads the same there on both sides."""
 MAIN = "__parlmesh_main__"
+# The running program: as it was started, in a process that multiprocessing has spawned, and where an actor imports it.
+_MAINS = ("__main__", "__mp_main__", MAIN)
 _UNNAMED = "__main__."
 """How the kind of a function begins whose module has neither a name nor a file."""
 _LARGEST_ARGUMENTS = 1000
@@ -216,11 +220,23 @@ def _functions(module: ModuleType) -> dict[str, "FunctionTask[Any, Any]"]:
 
 def _imported(name: str) -> ModuleType:
     try:
-        return _program(Path(name)) if name.endswith(".py") else importlib.import_module(name)
+        with _no_loop():
+            return _program(Path(name)) if name.endswith(".py") else importlib.import_module(name)
     except ConfigError:
         raise
     except (Exception, SystemExit) as error:
         raise ConfigError(f"tasks has {name!r}, which cannot be imported: {sentence_at(error)}") from error
+
+
+@contextmanager
+def _no_loop() -> Iterator[None]:
+    """A program may call `asyncio.run` before its first call of a fleet, although an actor imports it on a loop."""
+    running = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(running)
 
 
 def _program(file: Path) -> ModuleType:
@@ -250,7 +266,7 @@ def _program(file: Path) -> ModuleType:
 
 def _module_name(module: str) -> str:
     """A name that is the same in the running program and where it is imported: its file's stem or its module name."""
-    if module not in ("__main__", MAIN):
+    if module not in _MAINS:
         return module
     main = sys.modules[module]
     spec = getattr(main, "__spec__", None)
@@ -263,7 +279,7 @@ def _module_name(module: str) -> str:
 def _source(task: "FunctionTask[Any, Any]") -> str:
     """The module's name or the program's file; empty for a prompt or a notebook."""
     module = task.function.__module__
-    if module not in ("__main__", MAIN):
+    if module not in _MAINS:
         return module
     main = sys.modules[module]
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)

@@ -9,6 +9,9 @@ from parlmesh.errors import InvalidInput
 from parlmesh.policies.policy_spec import PolicySpec
 from parlmesh.types import ACTION_MASK, Array
 
+_NUMBERS = "biuf"
+_LARGEST = np.finfo(np.float32).max
+
 
 class Reader:
     """Checks observations of one kind of environment, which is created once, and only if its spaces are needed."""
@@ -39,6 +42,7 @@ class Reader:
             if observation.shape[1:] != self._shape():
                 observation, single = self._turned(observation)
         seen = self._chosen(observation)
+        _check_numbers(seen)
         return self._with_last(seen), single
 
     def mask(self, observation: Any, given: Any, rows: int, *, single: bool) -> Array | None:
@@ -74,7 +78,7 @@ class Reader:
             return ()
         if self._environment.get("observed") is not None and self._environment:
             return tuple(self._known()[0].shape or ())
-        return (shape[0] // self._stacked, *shape[1:])
+        return (shape[0] // self._stacked, *shape[1:]) if shape else ()
 
     def _is_grey(self, given: tuple[int, ...]) -> bool:
         """Whether images are given without their axis of one channel, [H, W] or [N, H, W]."""
@@ -109,7 +113,14 @@ class Reader:
         space = self._known()[0]
         single = space.contains(observation)
         rows = _rows(observation) if single else observation
-        return observed(space).take(rows), single
+        try:
+            return observed(space).take(rows), single
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise InvalidInput(
+                f"{observation!r:.100} is no observation of the policy's environment; it must be one of "
+                f"{space!r:.200}, or several as rows",
+                reason="INVALID_OBSERVATION",
+            ) from error
 
     def _chosen(self, observation: Array) -> Array:
         positions = self._environment.get("observed")
@@ -131,6 +142,17 @@ class Reader:
 
             self._spaces = spaces_of(self._environment)
         return self._spaces
+
+
+def _check_numbers(seen: Array) -> None:
+    """Every action would be as good as any other to a policy that sees something else."""
+    if seen.dtype.kind not in _NUMBERS:
+        raise InvalidInput(
+            f"an observation has the dtype {seen.dtype}; it must be numbers or bool", reason="INVALID_OBSERVATION"
+        )
+    # The policy computes with 32 bits, in which 1e300 is infinite.
+    if seen.dtype.kind == "f" and not (np.abs(seen) <= _LARGEST).all():
+        raise InvalidInput("an observation has values that are not finite", reason="INVALID_OBSERVATION")
 
 
 def _rows(observation: Any) -> Any:

@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from parlmesh.client.config import seconds_in
 from parlmesh.config import load
 from parlmesh.errors import AlreadyExists, DeadlineExceeded, FailedPrecondition, InvalidInput
 from parlmesh.function_tasks import stop_import
@@ -89,6 +90,8 @@ class TrainingRun:
                 f"a callback of run {self.run_id} waits for its end, which waits for the callback; use run.stop()",
                 reason="OWN_CALLBACK",
             )
+        if timeout is not None:
+            timeout = seconds_in(timeout)
         if not self._ended.wait(timeout):
             raise DeadlineExceeded(f"run {self.run_id} has not ended after {timeout:g} s; it continues")
         if self._error is not None:

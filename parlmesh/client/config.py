@@ -1,8 +1,15 @@
 """The user's settings for a controller."""
 
+import math
+from numbers import Real
+
 from pydantic import Field
 
 from parlmesh.config import Config
+from parlmesh.errors import InvalidInput
+
+# Ten years; some timers take no longer ones.
+_LONGEST_SECONDS = 315_360_000.0
 
 
 class ClientConfig(Config):
@@ -37,3 +44,10 @@ class ClientConfig(Config):
     """Bytes of such outcomes that are kept."""
     max_workers: int = Field(default=10_000, ge=1, le=100_000)
     """Most workers that `initialize` starts."""
+
+
+def seconds_in(timeout: object) -> float:
+    """A caller's timeout; InvalidInput for what is no number. NaN would spoil the order of the event loop's timers."""
+    if isinstance(timeout, bool) or not isinstance(timeout, Real) or math.isnan(timeout):
+        raise InvalidInput(f"timeout is {timeout!r:.60}; it must be a number of seconds", reason="INVALID_TIMEOUT")
+    return min(float(timeout), _LONGEST_SECONDS)

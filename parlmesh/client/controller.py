@@ -13,15 +13,16 @@ from typing import Any, ParamSpec, Self, TypeVar, overload
 
 import grpc.aio
 
+from parlmesh.argument_values import check_array
 from parlmesh.blobs import Reference
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, Unavailable
-from parlmesh.function_tasks import FunctionTask
+from parlmesh.function_tasks import FunctionTask, stop_import
 from parlmesh.rpc import open_channel
 from parlmesh.security import SecurityConfig
 from parlmesh.types import Array
 from parlmesh.v1 import scheduler_service_pb2 as pb
 
-from .config import ClientConfig
+from .config import ClientConfig, seconds_in
 from .connection import Connection
 from .connection.pending_outcomes import UnclaimedOutcomes
 from .feed import lent
@@ -194,7 +195,8 @@ class PARLController(FleetOperations):
             return kept
         if connection.pending.waits(self._unclaimed, task_id):
             return await self._unclaimed.wait(task_id, seconds)
-        return await watched_outcome(connection, task_id, seconds)
+        with connection.calls.ending():
+            return await watched_outcome(connection, task_id, seconds)
 
     async def execute_parallel(
         self,
@@ -235,7 +237,19 @@ class PARLController(FleetOperations):
 
         It is kept as long as the reference exists or an unfinished task needs it.
         """
-        return await self._connected().arrays.put(array)
+        connection = self._connected()
+        check_array(array, "the array")
+        with connection.calls.ending():
+            return await connection.arrays.put(array)
+
+    async def fetch(self, outcome: Outcome) -> None:
+        """Brings the large arrays of an outcome to this host, where `outcome.tensors` reads them.
+
+        Nothing to do on the scheduler's own host, and for the results of decorated functions, which are fetched.
+        """
+        connection = self._connected()
+        with connection.calls.ending():
+            await outcome.fetch()
 
     def _future_of(self, call: TaskRequest) -> TaskFuture:
         """Submits a call that is already a request."""
@@ -312,17 +326,19 @@ class PARLController(FleetOperations):
 
         Does not wait for training: the first version trained on these steps may be a later one.
         """
-        self._connected()
+        connection = self._connected()
         channel = self._learner_at("update_policy")
+        timeout = seconds_in(timeout)
         if isinstance(experiences, str):
             experiences, run_id = (), experiences or run_id
         check_steps(experiences)
         steps = list(experiences)
         uploaded = UploadedExperience()
-        if steps:
-            uploads = self._experience.setdefault(run_id, ExperienceUploads(channel, run_id))
-            uploaded = await uploads.add(steps, seconds=timeout)
-        update = await wait_for_policy(channel, self.list_actors, run_id=run_id, seconds=timeout)
+        with connection.calls.ending():
+            if steps:
+                uploads = self._experience.setdefault(run_id, ExperienceUploads(channel, run_id))
+                uploaded = await uploads.add(steps, seconds=timeout)
+            update = await wait_for_policy(channel, self.list_actors, run_id=run_id, seconds=timeout)
         return replace(update, trajectories=uploaded.trajectories, waiting_steps=uploaded.waiting_steps)
 
     async def pause_run(self, run_id: str = "") -> None:
@@ -366,9 +382,10 @@ class PARLController(FleetOperations):
             )
 
     def _seconds(self, timeout: float | None) -> float:
-        return self._config.wait_seconds if timeout is None else timeout
+        return self._config.wait_seconds if timeout is None else seconds_in(timeout)
 
     async def _open(self, address: str) -> None:
+        stop_import()
         channel = open_channel(address, self._security)
         connection = Connection(channel, address, self._config)
         await connection.open()

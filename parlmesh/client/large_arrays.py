@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
@@ -73,7 +73,7 @@ class Arrays:
             yield written
 
     def _written(self, request: TaskRequest, names: set[str]) -> TaskRequest:
-        if not isinstance(request, TaskRequest) or not request.tensors:
+        if not isinstance(request, TaskRequest) or not isinstance(request.tensors, Mapping):
             return request
         try:
             tensors = self.exchange.blobs.kept(request.tensors, self._life, names=names)

@@ -4,7 +4,7 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import aclosing
 from typing import Any, Generic, TypeVar, cast
 
@@ -22,14 +22,32 @@ class LoopFuture(Future[T]):
     """What another thread waits for. The thread that would bring it is refused, because its wait would never end."""
 
     thread: "LoopThread"
+    given_up = False
+    """Whether a caller cancelled it; otherwise the end of the thread did."""
+
+    def cancel(self) -> bool:
+        self.given_up = self.given_up or not self.thread.is_closed
+        return super().cancel()
 
     def result(self, timeout: float | None = None) -> T:
         self._check()
-        return super().result(timeout)
+        try:
+            return super().result(timeout)
+        except CancelledError:
+            self._check_open()
+            raise
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         self._check()
-        return super().exception(timeout)
+        try:
+            return super().exception(timeout)
+        except CancelledError:
+            self._check_open()
+            raise
+
+    def _check_open(self) -> None:
+        if self.thread.is_closed and not self.given_up:
+            raise _closed() from None
 
     def _check(self) -> None:
         if not self.done():
@@ -43,6 +61,9 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop
         self._stop: asyncio.Event
         self._closed = False
+        # Nothing is started once the loop is told to stop, because nobody would end it. The garbage collector may start
+        # something in a thread that holds the lock.
+        self._starting = threading.RLock()
         self._process = os.getpid()
         started = threading.Event()
         # A daemon: a program that ends without closing must not hang on it.
@@ -76,9 +97,6 @@ class LoopThread:
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
         """Runs a coroutine; cancelling the future cancels it."""
-        if self._closed:
-            coroutine.close()
-            raise Unavailable("the controller was closed", reason="CLOSED")
         if self.is_elsewhere:
             coroutine.close()
             raise FailedPrecondition(
@@ -86,7 +104,11 @@ class LoopThread:
                 "use it; open another one here",
                 reason="FORKED",
             )
-        future: Any = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        with self._starting:
+            if self._closed:
+                coroutine.close()
+                raise _closed()
+            future: Any = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         future.__class__, future.thread = LoopFuture, self  # asyncio lets nobody else make it
         return cast("Future[T]", future)
 
@@ -125,8 +147,9 @@ class LoopThread:
 
     def close(self) -> None:
         """Cancels what still runs, and ends the thread."""
-        if not self._closed:
-            self._closed = True
+        with self._starting:
+            closed, self._closed = self._closed, True
+        if not closed:
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
 
@@ -138,6 +161,10 @@ class LoopThread:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         started.set()
         await self._stop.wait()
+
+
+def _closed() -> Unavailable:
+    return Unavailable("the controller was closed", reason="CLOSED")
 
 
 class _Reader(Generic[T]):

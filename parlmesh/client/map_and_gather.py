@@ -233,7 +233,7 @@ class Run:
         if not isinstance(limit, int) or not 1 <= limit <= MOST_IN_FLIGHT:
             raise InvalidInput(f"limit is {limit!r}; it must be 1 to {MOST_IN_FLIGHT}", reason="INVALID_LIMIT")
         if not seconds > 0:
-            raise InvalidInput(f"timeout is {seconds!r} s; it must be more than 0 s", reason="INVALID_TIMEOUT")
+            raise InvalidInput(f"timeout is {seconds:g} s; it must be more than 0 s", reason="INVALID_TIMEOUT")
         self._window = Window(connection.submissions, requests, limit, asyncio.get_running_loop().time() + seconds)
         self._connection = connection
         self._seconds = seconds

@@ -106,4 +106,8 @@ class FleetOperations(ABC):
 def _names(what: str, given: Iterable[str]) -> list[str]:
     if isinstance(given, str):
         raise InvalidInput(f"{what} is the text {given!r}; it must be a list of ids", reason="INVALID_IDS")
-    return list(given)
+    names = list(given)
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidInput(f"{what} has {name!r:.60}; every id must be text", reason="INVALID_IDS")
+    return names

@@ -53,6 +53,8 @@ class Controller:
     ) -> None:
         self._controller = PARLController(address, learner=learner, security=security, config=config)
         self._thread = LoopThread("parlmesh controller")
+        # A signal's handler may close it in the thread that is closing it.
+        self._closing = threading.RLock()
 
     def __repr__(self) -> str:
         return f"<fleet at {self.address or 'no address yet'}>"
@@ -97,10 +99,13 @@ class Controller:
         if self._thread.is_closed or self._thread.is_elsewhere:
             return  # of a forked process: they belong to the one that it was forked from
         self._thread.check_elsewhere()
-        try:
-            self._thread.run(self._controller.close())
-        finally:
-            self._thread.close()
+        with self._closing:
+            if self._thread.is_closed:
+                return  # by another thread
+            try:
+                self._thread.run(self._controller.close())
+            finally:
+                self._thread.close()
 
     def __enter__(self) -> Self:
         try:
@@ -169,6 +174,10 @@ class Controller:
     def put(self, array: Array) -> Reference:
         """See `PARLController.put`."""
         return self._thread.run(self._controller.put(array))
+
+    def fetch(self, outcome: Outcome) -> None:
+        """See `PARLController.fetch`."""
+        self._thread.run(self._controller.fetch(outcome))
 
     def submit(self, function: FunctionTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> "Future[R]":
         """See `PARLController.submit`; the future is one of `concurrent.futures`."""

@@ -68,7 +68,7 @@ class TaskRequest:
 
 def array_bytes(request: object) -> int:
     """Bytes of the arrays in it; 0 of anything that is not a request, which is refused later, by name."""
-    if not isinstance(request, TaskRequest) or not request.tensors:
+    if not isinstance(request, TaskRequest) or not isinstance(request.tensors, Mapping):
         return 0
     return sum(each.nbytes for each in request.tensors.values() if isinstance(each, np.ndarray))
 

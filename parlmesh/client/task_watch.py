@@ -24,7 +24,7 @@ async def watched_outcome(connection: Connection, task_id: str, seconds: float) 
                 try:
                     async for response in call:
                         for outcome in response.outcomes:
-                            return Outcome(task_id, 0, outcome)
+                            return Outcome(task_id, 0, outcome, connection.arrays)
                 except grpc.aio.AioRpcError as rpc_error:
                     error = error_from_rpc(rpc_error)
                     if not is_temporary(error):

@@ -22,6 +22,9 @@ from .estimators import unpacked
 from .remote_functions import call_function, function_name, packed_call, stays_here
 
 _LEAST_PUT_BYTES = 1 << 16
+# Ends that are told at once. Some may have to wait: joblib locks a call while it makes another one among the arguments,
+# and its ends wait until that one has ended.
+_MOST_ENDS = 64
 _told: set[str] = set()
 _own_fleet: Controller | None = None
 _own_fleet_lock = threading.Lock()
@@ -37,13 +40,16 @@ class FleetBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no 
 
     def __init__(self, fleet: Controller | None = None, **options: Any) -> None:
         super().__init__(**options)
-        if fleet is not None and not hasattr(fleet, "submit"):
-            raise InvalidInput(f"fleet is {fleet!r:.60}; open it with parlmesh.fleet(address)", reason="INVALID_FLEET")
-        self._fleet = fleet
+        self._fleet = _checked(fleet)
         self._pending: set[Future[Any]] = set()
         self._arrays: dict[int, tuple[Array, Reference]] = {}
         self._threads: ThreadPoolExecutor | None = None
         self._ends: ThreadPoolExecutor | None = None
+
+    def configure(self, n_jobs: int = 1, parallel: Any = None, fleet: Controller | None = None, **options: Any) -> int:
+        """The number of jobs of one call; `Parallel(backend="parlmesh", fleet=fleet)` names its fleet here."""
+        self._fleet = _checked(fleet) or self._fleet
+        return int(super().configure(n_jobs, parallel, **options))
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
         """The requested number; for -1 the fleet's slots, at least 2, because joblib bypasses the fleet for 1."""
@@ -128,7 +134,7 @@ class FleetBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no 
     def _in_thread(self, settle: Callable[[], None]) -> None:
         """Settles a batch outside the controller's thread: joblib then starts the next calls, which wait for it."""
         if self._ends is None:
-            self._ends = ThreadPoolExecutor(1, thread_name_prefix="parlmesh joblib ends")
+            self._ends = ThreadPoolExecutor(_MOST_ENDS, thread_name_prefix="parlmesh joblib ends")
         try:
             self._ends.submit(settle)
         except RuntimeError:  # the pool has just been shut down, so no more calls are started
@@ -164,6 +170,12 @@ class _Batch:
             self.future.set_exception(error)
         else:
             self.future.set_result(results)
+
+
+def _checked(fleet: Controller | None) -> Controller | None:
+    if fleet is not None and not hasattr(fleet, "submit"):
+        raise InvalidInput(f"fleet is {fleet!r:.60}; open it with parlmesh.fleet(address)", reason="INVALID_FLEET")
+    return fleet
 
 
 def _tell(sentence: str) -> None:

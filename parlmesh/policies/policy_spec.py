@@ -132,7 +132,7 @@ class PolicySpec:
             values: dict[str, Any] = json.loads(text)
             action = {name: _tuple(value) for name, value in values.pop("action").items()}
             return cls(action=ActionSpec(**action), **{name: _tuple(value) for name, value in values.items()})
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise _refusal(f"policy specification cannot be read: {error!r}") from error
 
 

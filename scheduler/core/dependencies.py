@@ -88,6 +88,8 @@ def doomed(parent: Task) -> Sequence[Task]:
 
 
 def failure_of(parent: Task) -> Failure:
-    """Why a task that depends on this one cannot run."""
+    """Why a task that depends on this one cannot run: the first task of a chain that failed, however long it is."""
+    if parent.failure is not None and parent.failure.reason == "DEPENDENCY_FAILED":
+        return parent.failure
     why = first_line(parent.failure.message) if parent.failure is not None else ""
     return Failure("DEPENDENCY_FAILED", f'dependency "{parent.task_id}" ended {parent.state.name}: {why}'[:1000])

@@ -34,7 +34,7 @@ def _input(task_id: str, parent: Task | None, room: int) -> bytes:
     elif len(parent.result) > room:
         missing = (
             f'the result of task "{task_id}" has {len(parent.result)} bytes, and a message to the actor has room for '
-            f"{max(0, room)} more (the actor's limits.message_bytes)"
+            f"{max(0, room)} more (listen.max_message_bytes of the scheduler, limits.message_bytes of the actor)"
         )
     else:
         head = TaskInput(task_id=task_id).SerializeToString()

@@ -43,10 +43,14 @@ class Assignments:
     The length is its weight in memory until then; the tasks themselves belong to the queue.
     """
 
-    __slots__ = ("_core", "_known", "_lease_ids", "_session", "_tasks")
+    __slots__ = ("_core", "_known", "_lease_ids", "_most_bytes", "_session", "_tasks")
 
-    def __init__(self, core: Core, session: int, tasks: list[Task], known: dict[bytes, tuple[str, int]]) -> None:
+    def __init__(
+        self, core: Core, session: int, tasks: list[Task], known: dict[bytes, tuple[str, int]], most_bytes: int
+    ) -> None:
+        """`most_bytes`: the largest message that this scheduler sends; the actor may take less."""
         self._core = core
+        self._most_bytes = most_bytes
         self._session = session
         self._tasks = tasks
         # Copied, because the tasks keep changing.
@@ -75,7 +79,7 @@ class Assignments:
 
     def _inputs(self, task: Task) -> bytes:
         actor = self._core.sessions.by_number[self._session]
-        return encoded_inputs(task, self._core.life.tasks, actor.message_bytes - _FRAME_BYTES)
+        return encoded_inputs(task, self._core.life.tasks, min(actor.message_bytes, self._most_bytes) - _FRAME_BYTES)
 
     def _portions(self) -> Iterator[tuple[int, int]]:
         start, size = 0, 0
@@ -230,7 +234,8 @@ class ActorOutboxes:
             outbox.close(Unavailable("a newer stream of the same actor took over", reason="STREAM_REPLACED"))
 
     def _assign(self, outbox: Outbox, action: Assign) -> None:
-        assignments = Assignments(self._core, action.session, action.tasks, outbox.leases)
+        most_bytes = self._config.listen.max_message_bytes
+        assignments = Assignments(self._core, action.session, action.tasks, outbox.leases, most_bytes)
         if action.after_commit:
             self._after_commit(partial(self._assign_late, outbox, assignments))
         elif self._trusted():

@@ -240,6 +240,19 @@ async def test_a_result_that_is_passed_on_stays_although_nobody_holds_the_first(
             await wait_until_async(lambda: not fleet.files(), 60.0)
 
 
+async def test_the_arrays_of_a_task_are_read_by_its_id_here_and_in_another_program(fleet: Fleet) -> None:
+    array = np.arange(_RESULT_BYTES // 8)
+    with fleet.scheduler(), fleet.actor("one"):
+        async with PARLController(fleet.address) as controller, PARLController(fleet.address) as other:
+            task_id = await controller.submit_task("echo", {}, {"array": array})
+            for reader in (other, controller, other, controller):
+                outcome = await reader.result(task_id, timeout=60)
+                await reader.fetch(outcome)
+                assert np.array_equal(outcome.tensors["array"], array)
+            outcome.release()
+            await wait_until_async(lambda: not fleet.files(), 60.0)
+
+
 @parlmesh.task(kind="added")
 def added(array: Any, other: Any) -> Any:
     """The sum, element by element."""

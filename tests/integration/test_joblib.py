@@ -21,6 +21,12 @@ pytestmark = pytest.mark.e2e
 TASK_MODULES = ("parlmesh.joblib.remote_functions",)
 
 
+@parlmesh.task(kind="joblib_squared")
+def squared(number: int) -> int:
+    """A function of the program's own."""
+    return number * number
+
+
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[Controller]:
     with parlmesh.fleet(workers=2) as running:
@@ -78,3 +84,21 @@ def test_a_function_that_is_not_a_task_is_refused_by_name(fleet: Controller) -> 
         pytest.raises(InvalidInput, match="same is not a task; decorate"),
     ):
         joblib.Parallel()(joblib.delayed(same)({}, {}) for _ in range(2))
+
+
+def test_a_call_among_the_arguments_of_another_call_ends(fleet: Controller) -> None:
+    def powers(number: int) -> int:
+        return int(joblib.Parallel()(joblib.delayed(squared)(each) for each in (number, number))[1])
+
+    with joblib.parallel_config("parlmesh", fleet=fleet):
+        found = joblib.Parallel(timeout=60)(joblib.delayed(squared)(powers(number)) for number in range(8))
+    assert found == [number**4 for number in range(8)]
+
+
+def test_a_fleet_that_is_given_with_the_call_is_used(fleet: Controller) -> None:
+    before = fleet.get_statistics().completed_tasks
+    call = joblib.Parallel(backend="parlmesh", fleet=fleet)
+    assert call(joblib.delayed(squared)(number) for number in range(4)) == [0, 1, 4, 9]
+    assert fleet.get_statistics().completed_tasks - before == 4
+    with pytest.raises(InvalidInput, match=r"fleet is 'host:1'; open it with parlmesh.fleet"):
+        joblib.Parallel(backend="parlmesh", fleet="host:1")(joblib.delayed(squared)(number) for number in range(4))

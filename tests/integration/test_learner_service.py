@@ -11,12 +11,15 @@ import pytest
 from learner.build import build_run, build_runs, build_services
 from learner.config import ExperienceConfig, LearnerConfig, TrainingConfig
 from learner.runs.progress import RunState
-from parlmesh.client.learner.experience_upload import ExperienceUploads, Step
+from parlmesh.client.learner.experience_upload import ExperienceUploads, Step, _shapes_in
 from parlmesh.errors import FailedPrecondition, InvalidInput, Unavailable
 from parlmesh.policies import load_policy
+from parlmesh.policies.policy_file import pack_policy
+from parlmesh.policies.policy_spec import PolicySpec
 from parlmesh.rollouts import Collector, collector_seed
 from parlmesh.rpc import error_from_rpc, error_from_status, open_channel
 from parlmesh.testing import serve
+from parlmesh.types import ActionSpec
 from parlmesh.v1 import experience_service_pb2 as experience_pb
 from parlmesh.v1 import policy_service_pb2 as policy_pb
 from parlmesh.v1 import training_service_pb2 as training_pb
@@ -135,6 +138,53 @@ async def test_steps_that_do_not_fit_are_refused_with_the_learners_reason(learne
         await uploads.add([steps[0]._replace(observation=np.full(4, np.nan))], seconds=WAIT)
 
 
+@pytest.mark.parametrize("choice", ["squashed", "noisy"])
+def test_an_action_in_the_environments_bounds_where_the_policy_has_its_own_is_refused(choice):
+    spec = PolicySpec((2,), ActionSpec("continuous", low=(-2.0,), high=(2.0,)), choice=choice)
+    shapes, step = _shapes_in(pack_policy(spec, {})), Step(np.zeros(2), [1.0], 0.0, np.zeros(2), False)
+    shapes.check(0, step)
+    with pytest.raises(InvalidInput, match=r"step 3: action is \[1.5\]; it must be -1 to 1"):
+        shapes.check(3, step._replace(action=[1.5]))
+    unbounded = _shapes_in(pack_policy(PolicySpec((2,), spec.action), {}))
+    unbounded.check(3, step._replace(action=[1.5]))
+    assert (shapes.off_policy, unbounded.off_policy) == (True, False)
+
+
+async def test_steps_that_were_too_old_when_they_came_are_sent_again_where_any_policy_will_do(learner):
+    uploads, steps = ExperienceUploads(learner.channel, "run"), list(own_steps(80))
+    await uploads.add(steps[:20], seconds=WAIT)
+    uid, shapes = uploads._known
+    training, told = uploads._training, []
+
+    async def read_early(seconds):
+        told.append(await training(seconds))
+        if len(told) == 1:
+            for _ in range(5):
+                learner.run.publish()
+        return told[-1]
+
+    uploads._training = read_early
+    assert not shapes.off_policy
+    with pytest.raises(FailedPrecondition, match="of policy version 1 is 5 versions old"):
+        await uploads.add(steps[20:40], seconds=WAIT)
+    told.clear()
+    uploads._known = uid, shapes._replace(off_policy=True)
+    assert (await uploads.add(steps[40:], seconds=WAIT)).trajectories >= 1
+    assert len(told) == 2
+    assert learner.run.queue.dropped["POLICY_LAG"] == 2
+
+
+async def test_steps_of_several_threads_wait_for_their_turn(learner):
+    uploads, steps = ExperienceUploads(learner.channel, "run"), list(own_steps(256))
+    parts = [uploads.add(steps[start : start + 64], seconds=WAIT) for start in range(0, 256, 64)]
+    found = await asyncio.gather(*parts)
+    assert [each.policy_version for each in found] == [1] * 4
+    columns = [one.fragment.columns for one in learner.run.queue.take(sum(each.trajectories for each in found), 1)]
+    seen = [one["observation"][:-1, env][one["valid"][:, env]] for one in columns for env in range(4)]
+    observations = np.concatenate(seen)
+    np.testing.assert_array_equal(observations, [step.observation for step in steps[: len(observations)]])
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -148,6 +198,11 @@ async def test_steps_that_do_not_fit_are_refused_with_the_learners_reason(learne
         ({"log_prob": float("inf")}, "step 7: log_prob is not finite"),
         ({"observation": np.zeros(3)}, r"step 7: observation has the shape \(3,\); the run's policy has \(4,\)"),
         ({"next_observation": None}, "step 7: next_observation is not finite"),
+        ({"observation": np.full(4, 1e300)}, "step 7: observation is not finite"),
+        ({"observation": np.zeros(4, complex)}, "step 7: observation is array.*; it must be a number or an array"),
+        ({"terminated": "no"}, "step 7: terminated is 'no'; it must be True or False"),
+        ({"truncated": None}, "step 7: truncated is None; it must be True or False"),
+        ({"truncated": np.array([True])}, "step 7: truncated is .*; it must be True or False"),
         ((np.zeros(4), 0, 1.0), "step 7 is .*; it must be a Step, or a tuple of observation, action, reward"),
         (5, "step 7 is 5; it must be a Step"),
     ],

@@ -72,3 +72,17 @@ async def test_a_result_that_the_scheduler_would_not_take_is_a_failure(
         assert outcome.error is not None
         assert outcome.error.reason == "INVALID_RESULT"
         assert "the scheduler's listen.max_message_bytes" in str(outcome.error)
+
+
+async def test_a_task_whose_inputs_fit_no_message_fails_by_name_and_breaks_no_stream() -> None:
+    async with PARLController() as controller:
+        await controller.initialize(1, scheduler=INSIDE)
+        parents = [TaskRequest("echo", {"text": "x" * 3_000_000}, task_id=f"parent-{number}") for number in range(3)]
+        names = [parent.task_id for parent in parents]
+        child = TaskRequest("echo", {"args": [{"$result": name} for name in names]}, dependencies=names)
+        *_, ended = await controller.execute_parallel([*parents, child], timeout=60)
+        assert (ended.state, ended.attempts) == (OutcomeState.FAILED, 1)
+        assert ended.error is not None
+        assert ended.error.reason == "RESULT_MISSING"
+        assert 'the result of task "parent-2" has 3000' in str(ended.error)
+        assert (await controller.execute_parallel([TaskRequest("noop")], timeout=60))[0].ok

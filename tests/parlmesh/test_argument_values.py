@@ -1,5 +1,6 @@
 """Every argument and return value survives a round trip, types included."""
 
+import copy
 import math
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parlmesh.argument_values import DTYPES, pack, results_in, unpack, with_results
+from parlmesh.blobs import Reference
 from parlmesh.errors import InvalidInput
 from parlmesh.v1.fleet_service_pb2 import Assignment, ConnectResponse, TaskInput
 from parlmesh.wire import payload_from_proto, payload_to_proto
@@ -193,3 +195,27 @@ def _travels(dtype: Any) -> bool:
     except InvalidInput:
         return False
     return True
+
+
+@pytest.mark.parametrize(
+    ("reference", "sentence"),
+    [
+        (Reference("blob:../../etc/passwd", np.dtype("float64"), (2,)), '"blob:../../etc/passwd" is not a blob name'),
+        (Reference(f"blob:c.x.{'0' * 32}", np.dtype("O"), (2,)), "f: x has dtype object; allowed are"),
+    ],
+)
+def test_a_forged_handle_is_refused(reference: Reference, sentence: str) -> None:
+    with pytest.raises(InvalidInput, match=sentence):
+        pack({"x": reference}, "f")
+
+
+def test_a_copy_of_a_handle_is_the_handle_because_the_array_lives_as_long() -> None:
+    reference = Reference(f"blob:c.x.{'0' * 32}", np.dtype("float64"), (2,))
+    assert copy.copy(reference) is reference
+    assert copy.deepcopy({"x": [reference]})["x"][0] is reference
+
+
+def test_an_array_with_the_name_of_a_results_array_is_refused() -> None:
+    mine, theirs = np.zeros(2), np.ones(2)
+    with pytest.raises(InvalidInput, match="tensor t/a is also the name of an array in the result of task 't'"):
+        with_results({"r": {"$result": "t"}}, {"t/a": mine}, {"t": ({"v": {"$tensor": "a"}}, {"a": theirs})})

@@ -1,5 +1,6 @@
 """Decorated functions: their names, what they refuse, and how a program is imported for them."""
 
+import asyncio
 import os
 import sys
 from pathlib import Path
@@ -107,6 +108,41 @@ def test_a_program_is_imported_up_to_its_first_call_of_a_fleet(tmp_path: Path, m
     assert source_of(found["program.double"]) == f"program.double@{program}"
     assert handler_at(f"program.double@{program}").kind == "program.double"
     stop_import()  # nothing is being imported now
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["PARLController() as c:\n        await c.initialize(1)", "PARLController('127.0.0.1:9') as c:\n        pass"],
+    ids=["own", "running"],
+)
+async def test_a_program_with_an_event_loop_is_imported_on_another_one(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "with_a_loop.py"
+    program.write_text(
+        "import asyncio, parlmesh\n"
+        "from parlmesh.client import PARLController\n"
+        "@parlmesh.task\n"
+        "def double(x):\n    return 2 * x\n"
+        "async def main():\n"
+        f"    async with {call}\n"
+        "    raise RuntimeError('the program ran')\n"
+        "asyncio.run(main())\n"
+    )
+    monkeypatch.delenv(IMPORTING, raising=False)
+    assert list(load_tasks([str(program)])) == ["with_a_loop.double"]
+    await asyncio.sleep(0)
+    assert asyncio.get_running_loop().is_running()
+
+
+def test_a_spawned_process_names_functions_as_its_parent_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    spawned = ModuleType("__mp_main__")
+    spawned.__file__ = str(tmp_path / "program.py")
+    monkeypatch.setitem(sys.modules, "__mp_main__", spawned)
+    monkeypatch.setattr(function_tasks, "_registered", {})
+    exec("import parlmesh\n@parlmesh.task\ndef double(x):\n    return 2 * x\n", vars(spawned))
+    assert spawned.double.kind == "program.double"
+    assert sources() == (str(tmp_path / "program.py"),)
 
 
 def test_a_program_reads_its_own_command_line_where_it_is_imported(

@@ -24,7 +24,6 @@ ALLOWED = {
     "parlmesh/api/train_call.py:curves": "a handle's public door",
     "parlmesh/api/train_call.py:start": "the thread belongs to the handle",
     "parlmesh/blobs/references.py:digest_of": "one place names the digest of blobs",
-    "parlmesh/client/controller.py:put": "a public door of the SDK",
     "parlmesh/client/large_arrays.py:use": "the uses belong to the arrays",
     "parlmesh/environments/vector.py:close": "the interface of environments",
     "parlmesh/federation/secure/accusation.py:accuse": "one place has the sentence and its reader",

@@ -148,6 +148,7 @@ class Connection:
         if self.calls.error is None:
             self.calls.error = error
             self._outgoing.refuse_all(error)
+            self.submissions.end(error)
             self.pending.close(error)
             self._stream.first_connection.set()
 

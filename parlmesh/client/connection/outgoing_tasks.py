@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -102,6 +102,7 @@ class Submissions:
         self._calls = calls
         self._seconds = seconds
         self._give_up = give_up
+        self._receipts: set[asyncio.Future[None]] = set()
         self._count = itertools.count(1)
 
     def each(self, requests: Iterable[tuple[int, TaskRequest]], sink: Sink) -> None:
@@ -163,6 +164,12 @@ class Submissions:
             raise
         return parcel.task_ids
 
+    def end(self, error: FleetError) -> None:
+        """Ends every wait for a receipt: none comes any longer."""
+        for receipt in self._receipts:
+            if not receipt.done():
+                receipt.set_exception(error)
+
     def new_id(self) -> str:
         """An id that no other task has; from any thread."""
         return f"{self._prefix}{next(self._count)}"
@@ -171,6 +178,7 @@ class Submissions:
         """Id, task and the blobs it refers to. `sink` must not wait for this id already."""
         if not isinstance(request, TaskRequest):
             raise InvalidInput(f"a task must be a TaskRequest, got {request!r:.100}", reason="INVALID_TASK")
+        _check_parts(request)
         task_id = request.task_id or self.new_id()
         if sink is not None and request.task_id and self._pending.waits(sink, task_id):
             raise InvalidInput(f'task id "{task_id}" is given twice in one call', reason="DUPLICATE_TASK_ID")
@@ -203,6 +211,7 @@ class Submissions:
     async def _receipt(self, parcel: Parcel) -> None:
         assert parcel.receipt is not None
         seconds = self._seconds
+        self._receipts.add(parcel.receipt)
         try:
             async with asyncio.timeout(seconds):
                 await parcel.receipt
@@ -216,6 +225,8 @@ class Submissions:
         except asyncio.CancelledError:
             self._give_up(parcel.task_ids)
             raise
+        finally:
+            self._receipts.discard(parcel.receipt)
 
     def _mark(self, parcel: Parcel, request: TaskRequest) -> None:
         if request.task_id and not request.task_id.startswith(self._prefix):
@@ -226,6 +237,16 @@ class Submissions:
 
 def _id_of(request: object) -> str:
     return request.task_id if isinstance(request, TaskRequest) else ""
+
+
+def _check_parts(request: TaskRequest) -> None:
+    """What would otherwise be used before the encoder refuses it."""
+    if not isinstance(request.task_id, str):
+        raise InvalidInput(f"task_id is {request.task_id!r:.60}; it must be text", reason="INVALID_TASK")
+    if request.tensors and not isinstance(request.tensors, Mapping):
+        raise InvalidInput(
+            f"tensors is {request.tensors!r:.60}; it must be a mapping of names to arrays", reason="INVALID_TASK"
+        )
 
 
 def _check_size(parcel: Parcel, limit_bytes: int) -> None:
@@ -339,4 +360,7 @@ def _duration(name: str, seconds: float, *, least: float) -> Duration:
 def _dependencies(task_ids: Sequence[str]) -> bytes:
     if isinstance(task_ids, str):
         raise InvalidInput(f"dependencies is the text {task_ids!r}; it must be a list of ids", reason="INVALID_TASK")
+    for task_id in task_ids:
+        if not isinstance(task_id, str):
+            raise InvalidInput(f"dependencies has {task_id!r:.60}; every id must be text", reason="INVALID_TASK")
     return pb.TaskSpec(dependencies=task_ids).SerializeToString()

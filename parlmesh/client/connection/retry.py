@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import grpc.aio
@@ -73,6 +74,18 @@ class SchedulerCalls:
         if self.error is not None:
             raise self.error
 
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """Raises the error that ended the connection from calls that ended with it: gRPC cancels them, as if the caller
+        had been cancelled."""
+        try:
+            yield
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self.error is None or task is None or task.cancelling():
+                raise
+            raise self.error from None
+
     async def call(self, method: Callable[..., Awaitable[T]], request: Any, seconds: float | None = None) -> T:
         """One unary call, with a deadline for all its tries."""
         self.check()
@@ -81,7 +94,8 @@ class SchedulerCalls:
             return await method(request, timeout=left)
 
         limit = self._config.call_seconds if seconds is None else seconds
-        return await retried(once, what="the scheduler", address=self.address, seconds=limit, rng=self._rng)
+        with self.ending():
+            return await retried(once, what="the scheduler", address=self.address, seconds=limit, rng=self._rng)
 
     async def insist(self, work: Callable[[], Awaitable[T]]) -> T:
         """What takes several calls, with a deadline for all its tries; repeated only while the scheduler is away."""

@@ -1,5 +1,6 @@
 """A program's own experience: steps it took itself, uploaded to a run as whole trajectories."""
 
+import asyncio
 import itertools
 import json
 import uuid
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 import grpc.aio
 import numpy as np
 
-from parlmesh.errors import FailedPrecondition, InvalidInput, Unavailable
+from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput, Unavailable
 from parlmesh.rpc import error_from_rpc, error_from_status
 from parlmesh.types import (
     ACTION,
@@ -33,6 +34,10 @@ from parlmesh.v1.training_service_pb2_grpc import TrainingServiceStub
 from parlmesh.wire import struct_from_proto, trajectory_to_proto
 
 _MOST_WAITING = 1_000_000
+# Of a trajectory that was too old when it arrived: the learner may publish several versions meanwhile.
+_TRIES = 10
+# The policy computes with 32 bits, in which 1e300 is infinite.
+_LARGEST = float(np.finfo(np.float32).max)
 _FEWEST = 5
 """Fields of a step without a default."""
 
@@ -80,9 +85,16 @@ class ExperienceUploads:
         self._earned, self._length = 0.0, 0
         self._episodes: list[Episode] = []
         self._known: tuple[str, _Shapes] | None = None
+        # Steps have an order.
+        self._turn = asyncio.Lock()
 
     async def add(self, steps: Iterable[Any], *, seconds: float) -> UploadedExperience:
-        """Uploads every full trajectory; raises the learner's reason when one is refused, and drops that one."""
+        """Uploads every full trajectory; raises the learner's reason when one is refused, and drops that one. One call
+        at a time; another waits."""
+        async with self._turn:
+            return await self._add(steps, seconds)
+
+    async def _add(self, steps: Iterable[Any], seconds: float) -> UploadedExperience:
         given = [_step(index, step) for index, step in enumerate(steps)]
         if len(self._rows) + len(given) > _MOST_WAITING:
             raise InvalidInput(f"more than {_MOST_WAITING:,} steps wait for a trajectory", reason="TOO_MANY")
@@ -100,7 +112,7 @@ class ExperienceUploads:
             taken, self._rows = self._rows[: length * width], self._rows[length * width :]
             fragment = Fragment(_columns(taken, length, width), self._episodes)
             self._episodes = []
-            version = await self._upload(fragment, training, version, seconds)
+            version = await self._accepted(fragment, training, version, seconds, off_policy=shapes.off_policy)
             accepted += 1
         return UploadedExperience(accepted, sum(row.valid for row in self._rows), version)
 
@@ -147,6 +159,26 @@ class ExperienceUploads:
             self._known = training.run_uid, _shapes_in(blob)
         return self._known[1]
 
+    async def _accepted(
+        self,
+        fragment: Fragment,
+        training: training_service_pb2.Training,
+        version: int,
+        seconds: float,
+        *,
+        off_policy: bool,
+    ) -> int:
+        """Uploads a trajectory; where any policy's steps are good enough, again if the run went on meanwhile."""
+        for _ in range(_TRIES if off_policy else 1):
+            try:
+                return await self._upload(fragment, training, version, seconds)
+            except FleetError as error:
+                if error.reason != "POLICY_LAG":
+                    raise
+                refusal = error
+            version = (await self._training(seconds)).progress.policy_version
+        raise refusal
+
     async def _upload(
         self, fragment: Fragment, training: training_service_pb2.Training, version: int, seconds: float
     ) -> int:
@@ -189,6 +221,10 @@ class _Shapes(NamedTuple):
     action: tuple[int, ...]
     choices: tuple[int, ...]
     """Of every entry of the action; empty for continuous actions."""
+    bounded: bool
+    """Whether actions are in -1..1, as SAC and TD3 have them."""
+    off_policy: bool
+    """Whether the run learns from any policy's steps."""
 
     def check(self, index: int, step: Step) -> None:
         """Raises InvalidInput for a step that cannot be one of the run's."""
@@ -199,6 +235,12 @@ class _Shapes(NamedTuple):
         _check_shape(index, "action", step.action, self.action)
         if self.choices:
             _check_choice(index, "action", step.action, self.choices)
+        if self.bounded and (np.abs(np.asarray(step.action, np.float64)) > 1.0).any():
+            raise InvalidInput(
+                f"step {index}: action is {np.asarray(step.action).tolist()!r:.60}; it must be -1 to 1, before it is "
+                "scaled to the environment's bounds",
+                reason="OUT_OF_BOUNDS",
+            )
 
 
 def _shapes_in(policy: bytes) -> _Shapes:
@@ -208,7 +250,15 @@ def _shapes_in(policy: bytes) -> _Shapes:
     states, action = int(spec.get("observation_states", 0)), spec["action"]
     choices = tuple(action.get("sizes") or ())
     shape = () if action["kind"] == "discrete" else (len(choices) or len(action["low"]),)
-    return _Shapes(() if states else tuple(spec["observation_shape"]), states, shape, choices)
+    choice = spec.get("choice", "sample")
+    return _Shapes(
+        () if states else tuple(spec["observation_shape"]),
+        states,
+        shape,
+        choices,
+        bounded=choice in ("squashed", "noisy"),
+        off_policy=choice != "sample",
+    )
 
 
 def _check_shape(index: int, name: str, value: Any, wanted: tuple[int, ...]) -> None:
@@ -235,7 +285,9 @@ def _step(index: int, given: Any) -> Step:
     step = given if isinstance(given, Step) else Step(*given)
     for name in ("observation", "action", "reward", "next_observation", "log_prob"):
         try:
-            finite = np.isfinite(np.asarray(getattr(step, name), np.float64)).all()
+            if np.iscomplexobj(getattr(step, name)):
+                raise TypeError
+            finite = (np.abs(np.asarray(getattr(step, name), np.float64)) <= _LARGEST).all()
         except (TypeError, ValueError):
             said = f"step {index}: {name} is {getattr(step, name)!r:.60}; it must be a number or an array of numbers"
             raise InvalidInput(said, reason="INVALID_STEP") from None
@@ -244,6 +296,11 @@ def _step(index: int, given: Any) -> Step:
     for name in ("reward", "log_prob"):
         if np.ndim(getattr(step, name)):
             raise InvalidInput(f"step {index}: {name} must be one number", reason="INVALID_STEP")
+    for name in ("terminated", "truncated"):
+        flag = np.asarray(getattr(step, name))
+        if flag.ndim or flag.dtype.kind not in "biu" or flag not in (0, 1):
+            said = f"step {index}: {name} is {getattr(step, name)!r:.60}; it must be True or False"
+            raise InvalidInput(said, reason="INVALID_STEP")
     return step._replace(
         reward=float(step.reward),
         terminated=bool(step.terminated),

@@ -55,3 +55,27 @@ def test_grey_images_are_read_without_their_environment_too(given, rows, single)
 def test_an_image_of_another_size_is_refused(given):
     with pytest.raises(InvalidInput, match="the policy was trained on"):
         Reader(PolicySpec((1, 12, 10), TWO, network="conv"), {}).read(np.zeros(given, np.uint8))
+
+
+@pytest.mark.parametrize("given", [[0.0, np.nan], [np.inf, 0.0], [1e300, 0.0], [[0.0, 0.0], [0.0, np.nan]]])
+def test_an_observation_that_is_not_finite_is_refused(given):
+    with pytest.raises(InvalidInput, match="has values that are not finite"):
+        Reader(PolicySpec((2,), TWO), {}).read(np.array(given))
+
+
+@pytest.mark.parametrize("given", [np.array([None, None]), np.zeros(2, complex), ["a", "b"]])
+def test_an_observation_that_is_not_made_of_numbers_is_refused(given):
+    with pytest.raises(InvalidInput, match="it must be numbers or bool"):
+        Reader(PolicySpec((2,), TWO), {}).read(given)
+
+
+@pytest.mark.parametrize("given", [{"a": 1}, (1, 2), {}])
+def test_a_mapping_where_the_environment_gives_an_array_is_refused(grey, given):
+    with pytest.raises(InvalidInput, match="is no observation of the policy's environment; it must be one of Box"):
+        Reader(PolicySpec((4, 12, 10), TWO, network="conv"), grey).read(given)
+
+
+def test_a_single_number_is_an_observation():
+    reader = Reader(PolicySpec((), TWO), {})
+    assert (reader.read(np.float32(0.5))[0].tolist(), reader.read(0.5)[1]) == ([0.5], True)
+    assert (reader.read([0.5, 0.25])[0].tolist(), reader.read([0.5])[1]) == ([0.5, 0.25], False)

@@ -360,6 +360,62 @@ async def test_nothing_works_before_there_is_a_fleet_or_after_the_end(fake: Fake
             await controller.submit_task("noop")
 
 
+@pytest.mark.parametrize("given", ["3", float("nan"), True, [3]])
+async def test_a_timeout_that_is_no_number_is_refused_by_name(controller: PARLController, given: Any) -> None:
+    task_id = await controller.submit_task("noop")
+    calls = (
+        lambda: controller.result(task_id, given),
+        lambda: controller.execute_parallel(ECHOES, timeout=given),
+        lambda: anext(controller.map("noop", [{}], timeout=given)),
+        lambda: anext(controller.as_completed(ECHOES, timeout=given)),
+    )
+    for call in calls:
+        with pytest.raises(InvalidInput, match="it must be a number of seconds"):
+            await call()
+    assert (await controller.result(task_id, float(np.float32(30)))).ok
+    assert (await controller.execute_parallel(ECHOES, timeout=float("inf")))[0].ok
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"tensors": [1]}, r"tensors is \[1\]; it must be a mapping of names to arrays"),
+        ({"task_id": 3}, "task_id is 3; it must be text"),
+        ({"dependencies": [3]}, "dependencies has 3; every id must be text"),
+    ],
+)
+async def test_a_request_with_a_part_of_another_type_is_refused_and_no_other(
+    controller: PARLController, given: Any, sentence: str
+) -> None:
+    with pytest.raises(InvalidInput, match=sentence):
+        await controller.submit_task("echo", {"n": 1}, **given)
+    good, bad = await controller.execute_parallel([TaskRequest("noop"), TaskRequest("echo", {"n": 1}, **given)])
+    assert (good.ok, bad.state) == (True, OutcomeState.REFUSED)
+
+
+async def test_ids_that_are_not_text_are_refused_by_name(controller: PARLController) -> None:
+    with pytest.raises(InvalidInput, match="task_ids has 3; every id must be text"):
+        await controller.cancel(["one", 3])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("array", "sentence"),
+    [
+        (
+            np.ma.array([1.0, 2.0], mask=[False, True]),
+            "the array is a MaskedArray, which would arrive as a plain array",
+        ),
+        (np.zeros(2, np.complex64), "the array has dtype complex64; allowed are"),
+        (np.zeros(2, np.uint32), "the array has dtype uint32; allowed are"),
+    ],
+)
+async def test_an_array_that_no_task_could_take_is_not_put(
+    controller: PARLController, array: Any, sentence: str
+) -> None:
+    with pytest.raises(InvalidInput, match=sentence):
+        await controller.put(array)
+
+
 async def test_a_call_from_another_event_loop_is_refused_at_once(controller: PARLController, fake: FakeTasks) -> None:
     def elsewhere(coroutine: Coroutine[Any, Any, Any]) -> object:
         return asyncio.run(coroutine)
@@ -377,6 +433,26 @@ async def test_a_controller_whose_event_loop_has_ended_says_so(fake: FakeTasks) 
             await controller.submit_task("noop")
         assert error.value.reason == "OTHER_EVENT_LOOP"
         await controller.close()
+
+
+async def test_calls_that_closing_cuts_off_say_so_and_are_not_cancelled(fake: FakeTasks) -> None:
+    fake.run = lambda spec: None
+    fake.hold = asyncio.Event()
+    async with serve([fake.service]) as address, PARLController(address) as controller:
+        calls: list[asyncio.Task[Any]] = [
+            asyncio.create_task(controller.submit_task("noop", task_id="one")),
+            asyncio.create_task(controller.submit_task("noop", task_id="two")),
+        ]
+        await fake.until(lambda: {"one", "two"} <= fake.specs.keys())
+        async with PARLController(address) as other:
+            calls.append(asyncio.create_task(other.result("one", timeout=60)))
+            await fake.until(lambda: any(request.task_ids for request in fake._watches.values()))
+        calls[1].cancel()
+        await controller.close()
+        ends = await asyncio.gather(*calls, return_exceptions=True)
+        fake.hold.set()
+    assert [type(end) for end in ends] == [Unavailable, asyncio.CancelledError, Unavailable]
+    assert {str(ends[0]), str(ends[2])} == {"the controller was closed"}
 
 
 async def test_closing_ends_every_wait(fake: FakeTasks) -> None:

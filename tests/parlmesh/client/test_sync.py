@@ -3,7 +3,8 @@ import gc
 import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future, wait
+from contextlib import suppress
 from typing import Any
 from weakref import ref
 
@@ -292,6 +293,78 @@ def test_a_controller_may_be_closed_twice(server: tuple[FakeTasks, str]) -> None
     with pytest.raises(Unavailable, match="the controller was closed"):
         controller.submit_task("noop")
     Controller(address).close()
+
+
+def test_several_threads_may_close_it_and_all_return_once_it_is_closed(server: tuple[FakeTasks, str]) -> None:
+    controller = Controller.connect(server[1])
+    inner, begun, goes_on = controller._controller, threading.Event(), threading.Event()
+    close, calls = inner.close, []
+
+    async def slow() -> None:
+        calls.append(1)
+        begun.set()
+        await asyncio.to_thread(goes_on.wait)
+        await close()
+
+    inner.close = slow  # type: ignore[method-assign]
+    ended: list[bool] = []
+    closers = [threading.Thread(target=lambda: ended.append(_closes(controller))) for _ in range(3)]
+    for closer in closers:
+        closer.start()
+    assert begun.wait(10)
+    assert not ended
+    goes_on.set()
+    for closer in closers:
+        closer.join(10)
+    assert (ended, len(calls)) == ([True] * 3, 1)
+
+
+def _closes(controller: Controller) -> bool:
+    controller.close()
+    return controller._thread.is_closed
+
+
+def test_calls_that_the_end_of_the_thread_interrupts_say_that_the_controller_was_closed() -> None:
+    thread = LoopThread("ends")
+    begun = threading.Event()
+
+    async def endless() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    future = thread.start(endless())
+    assert begun.wait(10)
+    own = thread.start(asyncio.sleep(1000))
+    own.cancel()
+    thread.close()
+    for read in (future.result, future.exception):
+        with pytest.raises(Unavailable, match="the controller was closed"):
+            read(10)
+    with pytest.raises(CancelledError):
+        own.result(10)
+
+
+def test_what_is_started_while_the_thread_is_told_to_end_ends_with_it() -> None:
+    for _ in range(50):
+        thread = LoopThread("ends")
+        futures: list[Future[None]] = []
+        ready = threading.Event()
+
+        def start(thread: LoopThread = thread, futures: list[Any] = futures, ready: threading.Event = ready) -> None:
+            with suppress(Unavailable):
+                while True:
+                    futures.append(thread.start(asyncio.sleep(1000)))
+                    ready.set()
+
+        starters = [threading.Thread(target=start) for _ in range(3)]
+        for starter in starters:
+            starter.start()
+        assert ready.wait(10)
+        thread.close()
+        for starter in starters:
+            starter.join(10)
+        done, waiting = wait(futures, timeout=10)
+        assert (len(done), len(waiting)) == (len(futures), 0)
 
 
 def test_an_interrupted_wait_cancels_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,3 +70,8 @@ def test_an_impossible_specification_is_refused(changes, sentence):
 def test_text_that_is_not_a_specification_is_refused():
     with pytest.raises(InvalidInput, match="cannot be read"):
         PolicySpec.from_json('{"network": "mlp"}')
+
+
+def test_a_specification_nested_without_end_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="policy specification cannot be read"):
+        PolicySpec.from_json("[" * 100_000)

@@ -218,6 +218,13 @@ def test_a_failed_parent_ends_its_descendants_with_the_reason(harness: Harness) 
     assert harness.states("late") == ["FAILED"]
 
 
+def test_the_end_of_a_long_chain_names_the_task_that_failed_first(harness: Harness) -> None:
+    actor = harness.connect("a")
+    harness.submit(noop("0"), *(noop(str(number), dependencies=(str(number - 1),)) for number in range(1, 100)))
+    harness.fail(actor, harness.take(actor)[0], retryable=False)
+    assert why(harness.core.task("99")).message == 'dependency "0" ended FAILED: it broke'
+
+
 def test_a_chain_of_ten_thousand_fails_without_recursion(harness: Harness) -> None:
     actor = harness.connect("a")
     chain = [noop("0")] + [noop(str(number), dependencies=(str(number - 1),)) for number in range(1, 10_000)]

@@ -90,7 +90,7 @@ def test_tasks_that_differ_in_one_option_only_do_not_share_a_head() -> None:
         (TaskRequest("a", queue_timeout=1e30), r"queue_timeout is 1e\+30 s"),
         (TaskRequest("a", max_attempts=-1), r"max_attempts is -1; it must be 0 .* to 4294967295"),
         (TaskRequest("a", dependencies="b"), "dependencies is the text 'b'; it must be a list"),
-        (TaskRequest("a", dependencies=[3]), "cannot be submitted"),  # type: ignore[list-item]
+        (TaskRequest("a", dependencies=[3]), "dependencies has 3; every id must be text"),  # type: ignore[list-item]
         (TaskRequest("a", {"x": object()}), r"'x' is <object .*; a value must be text, a number"),
         (TaskRequest("a", {}, {"x": np.array(["text"])}), "tensor x has dtype"),
         (TaskRequest("a", placement=Placement("", {"a": 3})), "cannot be submitted"),  # type: ignore[dict-item]
