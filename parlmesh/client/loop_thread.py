@@ -3,7 +3,7 @@
 import asyncio
 import os
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future
 from contextlib import aclosing
 from typing import Any, Generic, TypeVar, cast
@@ -30,6 +30,10 @@ class LoopFuture(Future[T]):
     def exception(self, timeout: float | None = None) -> BaseException | None:
         self._check()
         return super().exception(timeout)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """In an event loop of the program's own, such as a notebook's."""
+        return asyncio.wrap_future(self).__await__()
 
     def _check(self) -> None:
         if not self.done():

@@ -20,6 +20,7 @@ import numpy as np
 from parlmesh.blobs import Reference
 from parlmesh.errors import InvalidInput
 from parlmesh.function_tasks import FunctionTask, stop_import
+from parlmesh.optional_packages import SERVER, need
 from parlmesh.security import SecurityConfig
 from parlmesh.types import Array
 
@@ -303,7 +304,7 @@ class Controller:
 
 
 def fleet(address: str = "", *, workers: int = 0, security: SecurityConfig = NO_SECURITY) -> Controller:
-    """A fleet for a `with` block: the one at `address`, or a private one on this machine that ends with the block.
+    """The fleet at `address`, or a private one on this machine; it ends with its `with` block, or with `close()`.
 
     A private fleet has one worker per core unless `workers` says otherwise, and knows every function decorated with
     @parlmesh.task before this call.
@@ -314,11 +315,13 @@ def fleet(address: str = "", *, workers: int = 0, security: SecurityConfig = NO_
             f"address is {address!r:.60}; it must be text such as 'host:50051', or left out (workers={address!r:.20}?)",
             reason="INVALID_ADDRESS",
         )
-    controller = Controller(address, security=security)
-    if not address:
-        try:
-            controller.initialize(workers or os.cpu_count() or 1)
-        except BaseException:
-            controller.close()
-            raise
+    if address:
+        return Controller.connect(address, security=security)
+    need("a fleet on this machine", "actor", *SERVER, "gymnasium", "safetensors")
+    controller = Controller(security=security)
+    try:
+        controller.initialize(workers or os.cpu_count() or 1)
+    except BaseException:
+        controller.close()
+        raise
     return controller
