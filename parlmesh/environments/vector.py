@@ -145,7 +145,7 @@ def single_environment(environment: Mapping[str, Any], **arguments: Any) -> gymn
     try:
         return _single(_registered(name), wrappers, given)
     except (gymnasium.error.Error, TypeError, ValueError, ImportError) as error:
-        raise InvalidInput(f"environment {name!r} cannot be made: {error}", reason="ENVIRONMENT") from error
+        raise InvalidInput(f"environment {name!r} cannot be made: {_said(error)}", reason="ENVIRONMENT") from error
 
 
 def environment_spec(environment: Mapping[str, Any]) -> EnvironmentSpec:
@@ -173,8 +173,7 @@ def _make(environment: Mapping[str, Any], num_envs: int) -> VectorEnv:
             make = functools.partial(_single, known, wrappers, arguments)
             envs = SteppedEnvironments([make] * num_envs, environment.get("threads"))
     except (gymnasium.error.Error, TypeError, ValueError, ImportError) as error:
-        said = sentence_at(error) if place(error) else str(error)
-        raise InvalidInput(f"environment {name!r} cannot be made: {said}", reason="ENVIRONMENT") from error
+        raise InvalidInput(f"environment {name!r} cannot be made: {_said(error)}", reason="ENVIRONMENT") from error
     if envs.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
         envs.close()
         raise InvalidInput(f"environment {name!r} must reset in the NEXT_STEP mode", reason="ENVIRONMENT")
@@ -186,6 +185,16 @@ def _single(name: str, wrappers: Iterable[Wrap], arguments: Mapping[str, Any]) -
     for wrap in wrappers:
         made = wrap(made)
     return made
+
+
+def _said(error: Exception) -> str:
+    said = sentence_at(error) if place(error) else str(error)
+    if (
+        isinstance(error, (gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound))
+        and "Did you mean" not in said
+    ):
+        return f"{said.rstrip('.')}; if a plug-in brings it, name that too (plugins, --plugin)"
+    return said
 
 
 def _misfit(envs: VectorEnv, error: ValueError) -> Exception:
