@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from parlmesh.config import load
-from parlmesh.errors import AlreadyExists, DeadlineExceeded, FailedPrecondition, FleetError, InvalidInput
+from parlmesh.errors import (
+    AlreadyExists,
+    DeadlineExceeded,
+    FailedPrecondition,
+    FleetError,
+    InvalidInput,
+    without_frames,
+)
 from parlmesh.function_tasks import stop_import
 from parlmesh.learning_curve import curves_figure, returns_figure
 from parlmesh.local.presets import settings_file
@@ -132,8 +139,9 @@ class TrainingRun:
             raise DeadlineExceeded(f"run {self.run_id} has not ended after {timeout:g} s; it continues")
         if self._error is not None:
             # Of an error of the fleet, the frames say nothing; of a callback's, they do.
-            is_fleets = isinstance(self._error, FleetError) and not self._is_own_error
-            raise self._error.with_traceback(None) if is_fleets else self._error
+            if isinstance(self._error, FleetError) and not self._is_own_error:
+                raise without_frames(self._error)
+            raise self._error
         return self
 
     def watch(self, show: Callable[[Progress], None]) -> None:

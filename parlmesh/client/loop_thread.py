@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import aclosing
 from typing import Any, Generic, TypeVar, cast
 
-from parlmesh.errors import FailedPrecondition, Unavailable
+from parlmesh.errors import FailedPrecondition, FleetError, Unavailable, without_frames
 from parlmesh.rpc.event_loop import loop_factory
 
 from .feed import Raised
@@ -25,7 +25,10 @@ class LoopFuture(Future[T]):
 
     def result(self, timeout: float | None = None) -> T:
         self._check()
-        return super().result(timeout)
+        try:
+            return super().result(timeout)
+        except FleetError as error:
+            raise without_frames(error) from error.__cause__
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         self._check()
@@ -78,7 +81,7 @@ class LoopThread:
                 reason="OWN_THREAD",
             )
 
-    def start(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> LoopFuture[T]:
         """Runs a coroutine; cancelling the future cancels it."""
         if self._closed:
             coroutine.close()
@@ -92,7 +95,7 @@ class LoopThread:
             )
         future: Any = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         future.__class__, future.thread = LoopFuture, self  # asyncio lets nobody else make it
-        return cast("Future[T]", future)
+        return cast("LoopFuture[T]", future)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The coroutine's result. When the waiting thread is interrupted, the coroutine is cancelled."""

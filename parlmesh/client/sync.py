@@ -8,7 +8,6 @@ with Controller() as controller:
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +30,7 @@ from .feed import fed
 from .fleet_info import ActorInfo, PARLStats
 from .function_calls import call_of, requests_of
 from .learner_calls import PolicyUpdate
-from .loop_thread import LoopThread
+from .loop_thread import LoopFuture, LoopThread
 from .map_and_gather import IN_FLIGHT, enumerated, listed
 from .outcomes import Outcome
 from .task_request import ANYWHERE, NOTHING, Placement, Priority, TaskRequest, owned, with_own_arrays
@@ -171,8 +170,8 @@ class Controller:
         """See `PARLController.put`."""
         return self._thread.run(self._controller.put(array))
 
-    def submit(self, function: FunctionTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> "Future[R]":
-        """See `PARLController.submit`; the future is one of `concurrent.futures`."""
+    def submit(self, function: FunctionTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> LoopFuture[R]:
+        """See `PARLController.submit`; the future is one of `concurrent.futures` that a coroutine can await too."""
         call = call_of(function, args, kwargs, self._controller._line().submissions.new_id())
 
         calls: list[TaskRequest] = []
@@ -199,7 +198,7 @@ class Controller:
                 pass
         # This future keeps alive what the controller's future keeps alive.
         future.task_id, future.sources = call.task_id, sources
-        return cast("Future[R]", future)
+        return cast("LoopFuture[R]", future)
 
     @overload
     def map(

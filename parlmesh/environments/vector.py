@@ -214,8 +214,10 @@ def _misfit(envs: VectorEnv, error: ValueError) -> Exception:
 
 
 def _registered(name: str) -> str:
-    """The id of module:id, after importing the module and, if needed, calling its `register_envs`. For an id in a
-    namespace that gymnasium does not know, loads the entry point with the namespace's name."""
+    """The id of module:id or module:Class, after importing the module and, if needed, calling its `register_envs`.
+
+    For an id in a namespace that gymnasium does not know, loads the entry point with the namespace's name.
+    """
     module, colon, known = name.rpartition(":")
     if not colon:
         namespace, slash, _ = name.partition("/")
@@ -229,9 +231,14 @@ def _registered(name: str) -> str:
         raise InvalidInput(f"environment {name!r} must be an id, or module:id", reason="ENVIRONMENT")
     for offered in importlib.metadata.entry_points(group=GROUP, name=module.partition(".")[0]):
         return str(offered.load()(name))
-    register = getattr(importlib.import_module(module), "register_envs", None)
+    imported = importlib.import_module(module)
+    register, named = getattr(imported, "register_envs", None), getattr(imported, known, None)
     if known not in gymnasium.registry and callable(register):
         register()
+    if known not in gymnasium.registry and isinstance(named, type):
+        known = f"{module.rpartition('.')[2]}/{known}"
+        if known not in gymnasium.registry:
+            gymnasium.register(id=known, entry_point=named)  # type: ignore[arg-type]
     return known
 
 

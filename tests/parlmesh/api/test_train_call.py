@@ -155,9 +155,10 @@ def test_curves_are_plotted_and_a_wrong_name_is_answered_with_the_right_ones() -
     _, run = _scripted()
     figure = run.plot()
     (line,) = figure.axes[0].lines
-    assert line.get_ydata().tolist() == [3.0, 4.0]
+    assert np.array_equal(line.get_ydata(), [3.0, 4.0])
     assert run.plot("return/evaluation").axes[0].get_ylabel() == "return/evaluation"
-    assert figure._repr_png_().startswith(b"\x89PNG")
+    shown: Any = figure
+    assert shown._repr_png_().startswith(b"\x89PNG")
     with pytest.raises(KeyError, match=r"the run has no curve 'reward'; it has return/evaluation"):
         run.curves["reward"]
 
