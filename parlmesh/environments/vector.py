@@ -193,7 +193,7 @@ def _said(error: Exception) -> str:
         isinstance(error, (gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound))
         and "Did you mean" not in said
     ):
-        return f"{said.rstrip('.')}; if a plug-in brings it, name that too (plugins, --plugin)"
+        return f"{said.rstrip('.?')}; if a plug-in brings it, name that too (plugins, --plugin)"
     return said
 
 
