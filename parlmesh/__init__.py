@@ -22,10 +22,20 @@ _DOORS = {
     "train": "parlmesh.api.train_call",
 }
 
+# The extra, and those of its packages that a plain installation lacks.
+_NEEDS = {
+    "load_policy": ("actor", "safetensors"),
+    "train": ("learner", "grpc_health", "gymnasium", "safetensors", "tensorboard", "torch"),
+}
+
 
 def __getattr__(name: str) -> Any:
     if name not in _DOORS:
         raise AttributeError(f"module 'parlmesh' has no attribute {name!r}")
+    if name in _NEEDS:
+        from parlmesh.optional_packages import need
+
+        need(f"parlmesh.{name}", *_NEEDS[name])
     return getattr(importlib.import_module(_DOORS[name]), name)
 
 

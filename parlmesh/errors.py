@@ -80,3 +80,13 @@ class ConfigError(FleetError):
     """The configuration cannot be used; raised before anything starts."""
 
     default_reason = "CONFIG"
+
+
+def without_frames(error: FleetError) -> FleetError:
+    """The error for a caller in another thread: its sentence and notes, without the library's frames.
+
+    A suppressed context goes too: IPython looks into it for exception groups and then shows no cell.
+    """
+    if error.__suppress_context__:
+        error.__context__ = None
+    return error.with_traceback(None)

@@ -82,7 +82,9 @@ def telling_frames(error: BaseException) -> Sequence[traceback.FrameSummary]:
 
 def place(error: BaseException) -> str:
     """File and line of the innermost frame of user code; empty when there is none."""
-    frames = [frame for frame in telling_frames(error) if not frame.filename.startswith((*_OWN, *_LIBRARIES))]
+    frames = [
+        frame for frame in telling_frames(error) if not frame.filename.startswith((*_OWN, *_LIBRARIES, "<frozen "))
+    ]
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
 

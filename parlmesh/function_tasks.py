@@ -1,7 +1,7 @@
 """Plain functions as task handlers: decorate a function with `@parlmesh.task`, and a fleet runs it by name.
 
-Code is never shipped. The function's module must be on the node, and the node's operator must name it (`--tasks
-module`); a fleet that the program itself starts imports the functions the program has decorated.
+Code is never shipped. The function's module must be on the node, and the node's operator must name it
+(`tasks: [module]`); a fleet that the program itself starts imports the functions the program has decorated.
 """
 
 import asyncio
@@ -195,6 +195,24 @@ def handler_at(source: str) -> Handler:
     return made
 
 
+@contextmanager
+def until_first_fleet(file: Path) -> Iterator[None]:
+    """Runs the import of a program up to its first call that starts a fleet, with the program's own arguments."""
+    before, arguments = os.environ.get(IMPORTING), sys.argv
+    os.environ[IMPORTING] = "1"
+    sys.argv = [str(file), *json.loads(os.environ.get(ARGUMENTS, "[]"))]
+    _importing.append(file)
+    try:
+        yield
+    except EndOfImport:
+        pass
+    finally:
+        _importing.pop()
+        sys.argv = arguments
+        if before is None:
+            del os.environ[IMPORTING]
+
+
 def stop_import() -> None:
     """Ends the import of a program at its first call that needs a fleet; does nothing outside such an import."""
     if os.environ.get(IMPORTING) and _importing:
@@ -207,7 +225,8 @@ def _allowed(name: str, value: Any) -> str:
     if name in ("queue_timeout", "run_timeout"):
         return "" if value is None or number else "a number of seconds"
     if name in ("priority", "max_attempts"):
-        return "" if number and isinstance(value, int) else "a whole number"
+        wanted = "a parlmesh.Priority, such as parlmesh.Priority.HIGH" if name == "priority" else "a whole number"
+        return "" if number and isinstance(value, int) else wanted
     if name == "node_id":
         return "" if isinstance(value, str) else "text"
     texts = isinstance(value, Mapping) and all(isinstance(part, str) for pair in value.items() for part in pair)
@@ -225,7 +244,11 @@ def _imported(name: str) -> ModuleType:
     except ConfigError:
         raise
     except (Exception, SystemExit) as error:
-        raise ConfigError(f"tasks has {name!r}, which cannot be imported: {sentence_at(error)}") from error
+        if isinstance(error, ModuleNotFoundError) and name.partition(".")[0] == (error.name or "").partition(".")[0]:
+            said = f"but there is no module {error.name!r}; if it is in the current folder, set PYTHONPATH=."
+        else:
+            said = f"which cannot be imported: {sentence_at(error)}"
+        raise ConfigError(f"tasks has {name!r}, {said}") from error
 
 
 @contextmanager
@@ -248,19 +271,8 @@ def _program(file: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[MAIN] = module
-    before, arguments = os.environ.get(IMPORTING), sys.argv
-    os.environ[IMPORTING] = "1"
-    sys.argv = [str(file), *json.loads(os.environ.get(ARGUMENTS, "[]"))]
-    _importing.append(file)
-    try:
+    with until_first_fleet(file):
         spec.loader.exec_module(module)
-    except EndOfImport:
-        pass
-    finally:
-        _importing.pop()
-        sys.argv = arguments
-        if before is None:
-            del os.environ[IMPORTING]
     return module
 
 

@@ -44,10 +44,19 @@ _EXTRAS: Mapping[str, str] = {
 
 def require(program: str, extra: str, *modules: str) -> None:
     """Exits with one sentence and exit code 2 unless all modules can be imported."""
-    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    missing = [module for module in modules if not _is_installed(module)]
     if missing:
         sys.stderr.write(f"error: {program} needs {', '.join(missing)}: pip install 'parlmesh[{extra}]'\n")
         sys.exit(EXIT_CONFIGURATION)
+
+
+def need(what: str, extra: str, *modules: str) -> None:
+    """Raises ModuleNotFoundError with one sentence, for calls from Python, unless all modules can be imported."""
+    missing = [module for module in modules if not _is_installed(module)]
+    if missing:
+        raise ModuleNotFoundError(
+            f"{what} needs {', '.join(missing)}: pip install 'parlmesh[{extra}]'", name=missing[0]
+        )
 
 
 def missing_extra(error: BaseException) -> str:
@@ -55,3 +64,10 @@ def missing_extra(error: BaseException) -> str:
     module = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     extra = _EXTRAS.get(module)
     return f"{module} is not installed: pip install 'parlmesh[{extra}]'" if extra else ""
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ValueError:  # sys.modules has None for it: its import was forbidden
+        return False

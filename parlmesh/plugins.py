@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.metadata
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ import numpy as np
 
 from parlmesh.errors import ConfigError
 from parlmesh.exception_text import sentence_at
+from parlmesh.function_tasks import until_first_fleet
 from parlmesh.policies import PolicySpec
 from parlmesh.policies.custom_networks import NetworkFactory, install_network
 from parlmesh.training.trainer import Trainer
@@ -83,10 +85,19 @@ def _found(source: str) -> Plugin:
         raise ConfigError(f"plugin {source!r}: {module} has no attribute {name!r}") from None
 
 
+def environment_name(source: str) -> str:
+    """The id of an environment class that is named as a plug-in itself: its module and its name."""
+    module, _, name = source.rpartition(":")
+    return f"{Path(module).stem if module.endswith('.py') else module.rpartition('.')[2]}/{name}"
+
+
 def _checked(source: str, found: Any) -> Plugin:
-    if not isinstance(found, Plugin):
-        raise ConfigError(f"plugin {source!r} must be a parlmesh.plugins.Plugin, got {type(found).__name__}")
-    return found
+    if isinstance(found, Plugin):
+        return found
+    if isinstance(found, type) and callable(getattr(found, "step", None)) and callable(getattr(found, "reset", None)):
+        return Plugin(environments={environment_name(source): found})
+    said = f"the class {found.__name__}" if isinstance(found, type) else type(found).__name__
+    raise ConfigError(f"plugin {source!r} must be a parlmesh.plugins.Plugin or an environment class, got {said}")
 
 
 def _entry_point(source: str) -> Any:
@@ -118,13 +129,27 @@ def _file(source: str, path: Path) -> ModuleType:
     if folder not in sys.path:
         sys.path.append(folder)
     try:
-        # Imported by name, so that a slot's process finds it too.
-        found: ModuleType = _imported(source, lambda: importlib.import_module(path.stem))
+        found: ModuleType = _imported(source, lambda: _by_name(path))
     except ModuleNotFoundError as error:
         raise ConfigError(f"plugin {source!r} needs the module {error.name!r}, which is not installed") from error
     if found.__file__ is None or Path(found.__file__).resolve() != path.resolve():
         raise ConfigError(f"plugin {source!r} is hidden by the module of that name at {found.__file__}; rename it")
     return found
+
+
+def _by_name(path: Path) -> ModuleType:
+    """Imported by name, so that a slot's process finds it too; of a program, what is above its first fleet."""
+    loaded, spec = sys.modules.get(path.stem), importlib.util.find_spec(path.stem)
+    if loaded is not None or spec is None or spec.loader is None:
+        return loaded or importlib.import_module(path.stem)
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    try:
+        with until_first_fleet(path):
+            spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(path.stem, None)
+        raise
+    return module
 
 
 def _imported(source: str, load: Callable[[], Any]) -> Any:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from parlmesh.learning_curve import RETURNS, returns_figure
+
 _NOT_CURVES = ("time", "step")
 
 
@@ -73,35 +75,9 @@ _MOST_POINTS = 5_000
 
 def draw_learning_curve(metrics: Path, picture: Path, title: str, goal: float | None) -> None:
     """Plots the returns of training episodes and of evaluations over environment steps; nothing when there are none."""
-    labels = (
-        ("return/episodes", "training, mean of 100 episodes", "#4c78a8", ""),
-        ("return/evaluation", "evaluation, and its worst and best episode", "#e45756", "o"),
-    )
-    curves = read_curves(metrics, [*(name for name, *_ in labels), "return/evaluation_worst", "return/evaluation_best"])
+    curves = read_curves(metrics, RETURNS)
     if not any(curve.steps for curve in curves.values()):
         return
-
-    # Slow to import and needed only here: a learner that is stopped right away ends in half the time.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import EngFormatter
-
-    figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    for name, label, color, marker in labels:
-        curve = curves[name].thinned(_MOST_POINTS)
-        if curve.steps:
-            axes.plot(curve.steps, curve.values, label=label, color=color, marker=marker, markersize=4)
-    worst, best = (curves[f"return/evaluation_{end}"].thinned(_MOST_POINTS) for end in ("worst", "best"))
-    if worst.steps == best.steps:
-        axes.fill_between(worst.steps, worst.values, best.values, color="#e45756", alpha=0.15, linewidth=0)
-    if goal is not None:
-        axes.axhline(goal, color="#999999", linestyle="--", linewidth=1, label=f"goal {goal:g}")
-    axes.set(title=title, xlabel="environment steps", ylabel="return")
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    if axes.get_legend_handles_labels()[0]:
-        figure.legend(frameon=False, loc="outside lower center", ncols=3)
+    points = {name: curve.thinned(_MOST_POINTS) for name, curve in curves.items()}
+    figure = returns_figure({name: (curve.steps, curve.values) for name, curve in points.items()}, title, goal)
     figure.savefig(picture)

@@ -1,6 +1,6 @@
 """Converts an environment's observations for a policy, and the policy's actions for the environment."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,9 @@ _LARGEST = np.finfo(np.float32).max
 class Reader:
     """Checks observations of one kind of environment, which is created once, and only if its spaces are needed."""
 
-    def __init__(self, spec: PolicySpec, environment: Mapping[str, Any]) -> None:
+    def __init__(self, spec: PolicySpec, environment: Mapping[str, Any], plugins: Sequence[str] = ()) -> None:
         self._spec = spec
+        self._plugins = plugins
         self._environment = environment
         self._stacked = int(environment.get("stacked") or 1)
         self._last: Array | None = None
@@ -139,7 +140,9 @@ class Reader:
         """Observation and action space."""
         if self._spaces is None:
             from parlmesh.environments import spaces_of
+            from parlmesh.plugins import load_plugins
 
+            load_plugins(self._plugins)
             self._spaces = spaces_of(self._environment)
         return self._spaces
 

@@ -1,7 +1,7 @@
 """A trained policy for use in programs: observations in, actions out, in numpy if the network allows it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +11,14 @@ import yaml
 from parlmesh.durable_files import replace_file
 from parlmesh.errors import FailedPrecondition, InvalidInput, NotFound
 from parlmesh.exports.hub import POLICY, hub_environment
+from parlmesh.plugins import load_plugins
 from parlmesh.policies import load_policy as policy_of
 from parlmesh.policies import unpack_policy
 from parlmesh.policies.policy_file import environment_in, with_environment
 from parlmesh.types import Array
 
 from .observations import Reader
+from .train_arguments import plugin_sources
 
 if TYPE_CHECKING:
     from .train_call import TrainingRun
@@ -32,14 +34,20 @@ class TrainedPolicy:
     A recurrent policy remembers from call to call: call `reset` at the start of an episode.
     """
 
-    def __init__(self, blob: bytes, environment: Mapping[str, Any] | None = None, seed: int | None = None) -> None:
+    def __init__(
+        self,
+        blob: bytes,
+        environment: Mapping[str, Any] | None = None,
+        seed: int | None = None,
+        plugins: Sequence[str] = (),
+    ) -> None:
         self._blob = blob
         self.policy = policy_of(blob)
         """The policy as collectors use it, on rows of observations."""
         self.spec, _ = unpack_policy(blob)
         self.environment = dict(environment or {})
         """The environment it was trained in, in the form of `training.environment`; empty if unknown."""
-        self._reader = Reader(self.spec, self.environment)
+        self._reader = Reader(self.spec, self.environment, plugins)
         self._rng = np.random.default_rng(seed)
         self._state: Array | None = None
 
@@ -94,16 +102,23 @@ class TrainedPolicy:
 
 
 def load_policy(
-    source: "str | Path | TrainingRun", *, version: int = 0, environment: Mapping[str, Any] | str | None = None
+    source: "str | Path | TrainingRun",
+    *,
+    version: int = 0,
+    environment: Mapping[str, Any] | str | None = None,
+    plugins: Sequence[str] = (),
 ) -> TrainedPolicy:
     """Loads the policy of a run (its handle or its folder), a hub folder, or a .safetensors file.
 
     From a run's folder: `version`, or the promoted model, else the best evaluated one, else the newest. Pass
-    `environment` for a file that does not name it if observations or actions are more than plain arrays.
+    `environment` for a file that does not name it if observations or actions are more than plain arrays. `plugins`
+    name those that bring its environment or its network; a run's folder names them only in its settings, because
+    loading a policy must not run code that its folder chose.
     """
     if not isinstance(source, (str, Path)):
         return _policy_of(source)
     place = Path(source)
+    load_plugins(plugin_sources(plugins))
     known = {"id": environment} if isinstance(environment, str) else environment
     if place.is_dir() and (place / POLICY).is_file() and not (place / _MODELS).is_dir():
         return TrainedPolicy((place / POLICY).read_bytes(), known or hub_environment(place))
@@ -115,6 +130,11 @@ def load_policy(
     try:
         return TrainedPolicy(blob, known or environment_in(blob) or _environment_of(place.parent.parent))
     except InvalidInput as error:
+        if place.suffix != ".safetensors":
+            raise InvalidInput(
+                f"{place} is not a policy; load_policy reads a run's folder, a hub folder or a .safetensors file",
+                reason="INVALID_SOURCE",
+            ) from error
         raise InvalidInput(f"{place} cannot be read: {error.message}", reason=error.reason) from error
 
 

@@ -1,6 +1,7 @@
 """Follows one run over the learner's services, and runs the processes of a local fleet."""
 
 import asyncio
+import json
 import os
 import sys
 import threading
@@ -13,12 +14,13 @@ import grpc.aio
 import numpy as np
 from google.protobuf.json_format import ParseDict
 
-from parlmesh.errors import NotFound, Unavailable
+from parlmesh.errors import DeadlineExceeded, NotFound, Unavailable
+from parlmesh.function_tasks import ARGUMENTS
 from parlmesh.local.fleet_processes import UpFleet
 from parlmesh.local.process_configs import RunPaths, UpConfig, training_settings, up_settings
 from parlmesh.processes import Supervisor, write_settings
 from parlmesh.rpc import Backoff, error_from_rpc, open_channel, pages
-from parlmesh.rpc.error_statuses import fleet_error_in
+from parlmesh.rpc.error_statuses import fleet_error_in, says_its_reason
 from parlmesh.rpc.event_loop import loop_factory
 from parlmesh.rpc.task_group import first_of
 from parlmesh.telemetry import get_logger
@@ -39,6 +41,7 @@ _CALL_SECONDS = 30.0
 _STREAM_SECONDS = 3_600.0
 _GRACE_SECONDS = 5.0
 _MOST_POINTS = 10_000
+_LONGEST_ARGUMENTS = 100_000
 _FINAL = (pb.TRAINING_STATE_FINISHED, pb.TRAINING_STATE_STOPPED, pb.TRAINING_STATE_FAILED)
 # Statuses of a service that is briefly away; all others are raised.
 _PASSING = (
@@ -145,7 +148,15 @@ class Follower:
                     await stub.CreateTraining(request, timeout=_CALL_SECONDS)
                     await stub.StartTraining(pb.StartTrainingRequest(run_id=run_id), timeout=_CALL_SECONDS)
                 except grpc.aio.AioRpcError as error:
-                    raise error_from_rpc(error) from None
+                    known = error_from_rpc(error)
+                    if isinstance(known, (Unavailable, DeadlineExceeded)) and not says_its_reason(error):
+                        raise Unavailable(
+                            f"no learner answers at {learner}; is it running, and is this its address? "
+                            f"({known.message:.200})",
+                            reason="NO_ANSWER",
+                            address=learner,
+                        ) from None
+                    raise known from None
             yield learner
 
         return cls(run_id, serving, config)
@@ -285,7 +296,7 @@ class Follower:
         with self._lock:
             loop, channel = self._loop, self._channel
         if loop is None or channel is None:
-            raise Unavailable(f"run {self._run_id} has ended, or has not started", reason="NOT_RUNNING")
+            raise Unavailable(f"run {self._run_id} is not running", reason="NOT_RUNNING")
 
         async def called() -> T:
             try:
@@ -304,5 +315,11 @@ async def _without_actors(fleet: UpFleet) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Lets the fleet's processes import what this program can import."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)}
+    """Lets the fleet's processes import what this program can import, and the program itself for its classes."""
+    arguments = json.dumps(sys.argv[1:])
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path),
+        # The system takes no longer ones.
+        ARGUMENTS: arguments if len(arguments) <= _LONGEST_ARGUMENTS else "[]",
+    }

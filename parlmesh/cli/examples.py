@@ -22,6 +22,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "deploy render": ("parlmesh deploy render all --out deploy-here",),
     "deploy settings": ("parlmesh deploy settings",),
     "doctor": ("parlmesh doctor",),
+    "evaluate": (
+        "parlmesh evaluate runs/cartpole-v1-20260102-120000 --episodes 100",
+        "parlmesh evaluate best.safetensors --environment CartPole-v1 --video cartpole.gif",
+    ),
     "federation list": ("parlmesh federation list",),
     "federation rounds": ("parlmesh federation rounds",),
     "federation simulate": ("parlmesh federation simulate",),
@@ -40,7 +44,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "mesh try": ("parlmesh mesh try --fault loss",),
     "mesh whatif": ("parlmesh mesh whatif generated:50 --depth 2",),
     "models delete": ("parlmesh models delete 12",),
-    "models export": ("parlmesh models export policy.onnx",),
+    "models export": (
+        "parlmesh models export policy.onnx --run taxi",
+        "parlmesh models export my-cartpole --from runs/cartpole-v1-20260102-120000 --best",
+    ),
     "models list": ("parlmesh models list",),
     "models promote": ("parlmesh models promote 12",),
     "models show": ("parlmesh models show",),

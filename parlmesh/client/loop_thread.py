@@ -3,12 +3,12 @@
 import asyncio
 import os
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import aclosing
 from typing import Any, Generic, TypeVar, cast
 
-from parlmesh.errors import FailedPrecondition, Unavailable
+from parlmesh.errors import FailedPrecondition, FleetError, Unavailable, without_frames
 from parlmesh.rpc.event_loop import loop_factory
 
 from .feed import Raised
@@ -36,6 +36,8 @@ class LoopFuture(Future[T]):
         except CancelledError:
             self._check_open()
             raise
+        except FleetError as error:
+            raise without_frames(error) from error.__cause__
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         self._check()
@@ -48,6 +50,10 @@ class LoopFuture(Future[T]):
     def _check_open(self) -> None:
         if self.thread.is_closed and not self.given_up:
             raise _closed() from None
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """In an event loop of the program's own, such as a notebook's."""
+        return asyncio.wrap_future(self).__await__()
 
     def _check(self) -> None:
         if not self.done():
@@ -95,7 +101,7 @@ class LoopThread:
                 reason="OWN_THREAD",
             )
 
-    def start(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> LoopFuture[T]:
         """Runs a coroutine; cancelling the future cancels it."""
         if self.is_elsewhere:
             coroutine.close()
@@ -110,7 +116,7 @@ class LoopThread:
                 raise _closed()
             future: Any = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         future.__class__, future.thread = LoopFuture, self  # asyncio lets nobody else make it
-        return cast("Future[T]", future)
+        return cast("LoopFuture[T]", future)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The coroutine's result. When the waiting thread is interrupted, the coroutine is cancelled."""

@@ -8,7 +8,6 @@ with Controller() as controller:
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ import numpy as np
 from parlmesh.blobs import Reference
 from parlmesh.errors import InvalidInput
 from parlmesh.function_tasks import FunctionTask, stop_import
+from parlmesh.optional_packages import SERVER, need
 from parlmesh.security import SecurityConfig
 from parlmesh.types import Array
 
@@ -30,7 +30,7 @@ from .fleet_info import ActorInfo, PARLStats
 from .function_calls import call_of, requests_of
 from .learner.experience_upload import Step, check_steps
 from .learner.learner_calls import PolicyUpdate
-from .loop_thread import LoopThread
+from .loop_thread import LoopFuture, LoopThread
 from .map_and_gather import IN_FLIGHT, enumerated, listed
 from .outcomes import Outcome
 from .task_request import ANYWHERE, NOTHING, Placement, Priority, TaskRequest, owned, with_own_arrays
@@ -179,8 +179,8 @@ class Controller:
         """See `PARLController.fetch`."""
         self._thread.run(self._controller.fetch(outcome))
 
-    def submit(self, function: FunctionTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> "Future[R]":
-        """See `PARLController.submit`; the future is one of `concurrent.futures`."""
+    def submit(self, function: FunctionTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> LoopFuture[R]:
+        """See `PARLController.submit`; the future is one of `concurrent.futures` that a coroutine can await too."""
         call = call_of(function, args, kwargs, self._controller._line().submissions.new_id())
 
         calls: list[TaskRequest] = []
@@ -207,7 +207,7 @@ class Controller:
                 pass
         # This future keeps alive what the controller's future keeps alive.
         future.task_id, future.sources = call.task_id, sources
-        return cast("Future[R]", future)
+        return cast("LoopFuture[R]", future)
 
     @overload
     def map(
@@ -312,7 +312,7 @@ class Controller:
 
 
 def fleet(address: str = "", *, workers: int = 0, security: SecurityConfig = NO_SECURITY) -> Controller:
-    """A fleet for a `with` block: the one at `address`, or a private one on this machine that ends with the block.
+    """The fleet at `address`, or a private one on this machine; it ends with its `with` block, or with `close()`.
 
     A private fleet has one worker per core unless `workers` says otherwise, and knows every function decorated with
     @parlmesh.task before this call.
@@ -323,11 +323,13 @@ def fleet(address: str = "", *, workers: int = 0, security: SecurityConfig = NO_
             f"address is {address!r:.60}; it must be text such as 'host:50051', or left out (workers={address!r:.20}?)",
             reason="INVALID_ADDRESS",
         )
-    controller = Controller(address, security=security)
-    if not address:
-        try:
-            controller.initialize(workers or os.cpu_count() or 1)
-        except BaseException:
-            controller.close()
-            raise
+    if address:
+        return Controller.connect(address, security=security)
+    need("a fleet on this machine", "actor", *SERVER, "gymnasium", "safetensors")
+    controller = Controller(security=security)
+    try:
+        controller.initialize(workers or os.cpu_count() or 1)
+    except BaseException:
+        controller.close()
+        raise
     return controller

@@ -16,6 +16,7 @@ from parlmesh.errors import ConfigError
 from .fields import bounds, describe, is_secret, leaves, members, section_of
 
 _MOST_SENTENCES = 5
+_MOST_NEAR = 3
 _LONGEST_VALUE = 80
 _RANGE_ERRORS = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})
 _PREFIXES = frozenset(f"PARLMESH_{name}" for name in ("ACTOR", "FEDERATION", "LEARNER", "SCHEDULER", "UP"))
@@ -56,10 +57,10 @@ def stray_variables(environment: Mapping[str, str], prefix: str) -> list[str]:
 def _nearest(section: type[BaseModel], name: str, owner: str) -> str:
     before = f"{owner}." if owner else ""
     known = list(section.model_fields)
-    near = difflib.get_close_matches(name, known, n=2, cutoff=0.6)
+    # The key may be right but in the wrong section.
+    near = [leaf.key for leaf in leaves(section) if leaf.key.rpartition(".")[2] == name][:_MOST_NEAR]
     if not near:
-        # The key may be right but in the wrong section.
-        near = [leaf.key for leaf in leaves(section) if leaf.key.rpartition(".")[2] == name][:2]
+        near = difflib.get_close_matches(name, known, n=2, cutoff=0.6)
     if near:
         return "did you mean " + " or ".join(f'"{before}{name}"' for name in near) + "?"
     return "known keys: " + ", ".join(f"{before}{name}" for name in sorted(known))

@@ -145,7 +145,7 @@ def single_environment(environment: Mapping[str, Any], **arguments: Any) -> gymn
     try:
         return _single(_registered(name), wrappers, given)
     except (gymnasium.error.Error, TypeError, ValueError, ImportError) as error:
-        raise InvalidInput(f"environment {name!r} cannot be made: {error}", reason="ENVIRONMENT") from error
+        raise InvalidInput(f"environment {name!r} cannot be made: {_said(error)}", reason="ENVIRONMENT") from error
 
 
 def environment_spec(environment: Mapping[str, Any]) -> EnvironmentSpec:
@@ -173,8 +173,7 @@ def _make(environment: Mapping[str, Any], num_envs: int) -> VectorEnv:
             make = functools.partial(_single, known, wrappers, arguments)
             envs = SteppedEnvironments([make] * num_envs, environment.get("threads"))
     except (gymnasium.error.Error, TypeError, ValueError, ImportError) as error:
-        said = sentence_at(error) if place(error) else str(error)
-        raise InvalidInput(f"environment {name!r} cannot be made: {said}", reason="ENVIRONMENT") from error
+        raise InvalidInput(f"environment {name!r} cannot be made: {_said(error)}", reason="ENVIRONMENT") from error
     if envs.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
         envs.close()
         raise InvalidInput(f"environment {name!r} must reset in the NEXT_STEP mode", reason="ENVIRONMENT")
@@ -186,6 +185,16 @@ def _single(name: str, wrappers: Iterable[Wrap], arguments: Mapping[str, Any]) -
     for wrap in wrappers:
         made = wrap(made)
     return made
+
+
+def _said(error: Exception) -> str:
+    said = sentence_at(error) if place(error) else str(error)
+    if (
+        isinstance(error, (gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound))
+        and "Did you mean" not in said
+    ):
+        return f"{said.rstrip('.?')}; if a plug-in brings it, name that too (plugins, --plugin)"
+    return said
 
 
 def _misfit(envs: VectorEnv, error: ValueError) -> Exception:
@@ -205,8 +214,10 @@ def _misfit(envs: VectorEnv, error: ValueError) -> Exception:
 
 
 def _registered(name: str) -> str:
-    """The id of module:id, after importing the module and, if needed, calling its `register_envs`. For an id in a
-    namespace that gymnasium does not know, loads the entry point with the namespace's name."""
+    """The id of module:id or module:Class, after importing the module and, if needed, calling its `register_envs`.
+
+    For an id in a namespace that gymnasium does not know, loads the entry point with the namespace's name.
+    """
     module, colon, known = name.rpartition(":")
     if not colon:
         namespace, slash, _ = name.partition("/")
@@ -220,9 +231,14 @@ def _registered(name: str) -> str:
         raise InvalidInput(f"environment {name!r} must be an id, or module:id", reason="ENVIRONMENT")
     for offered in importlib.metadata.entry_points(group=GROUP, name=module.partition(".")[0]):
         return str(offered.load()(name))
-    register = getattr(importlib.import_module(module), "register_envs", None)
+    imported = importlib.import_module(module)
+    register, named = getattr(imported, "register_envs", None), getattr(imported, known, None)
     if known not in gymnasium.registry and callable(register):
         register()
+    if known not in gymnasium.registry and isinstance(named, type):
+        known = f"{module.rpartition('.')[2]}/{known}"
+        if known not in gymnasium.registry:
+            gymnasium.register(id=known, entry_point=named)  # type: ignore[arg-type]
     return known
 
 

@@ -66,6 +66,12 @@ def model_card(name: str, world: str, about: Mapping[str, Any]) -> str:
     # JSON is also YAML and needs no rules for quoting.
     head = "\n".join(f"{key}: {json.dumps(value)}" for key, value in matter.items())
     table = "\n".join(f"| {fact} | {value} |" for fact, value in facts.items())
+    commands = {
+        f"parlmesh evaluate {name} --episodes 100": "plays it",
+        f"parlmesh up --config {name}/{SETTINGS}": "trains it again",
+    }
+    width = max(map(len, commands))
+    lines = "\n".join(f"{command.ljust(width)}    {what}" for command, what in commands.items())
     return f"""---
 {head}
 ---
@@ -82,7 +88,6 @@ policy = parlmesh.load_policy("{name}")
 action = policy.act(observation)
 ```
 ```
-parlmesh evaluate {name} --episodes 100           plays it
-parlmesh up --config {name}/{SETTINGS}    trains it again
+{lines}
 ```
 """

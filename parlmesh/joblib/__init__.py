@@ -6,9 +6,13 @@ with parlmesh.fleet() as fleet, joblib.parallel_config("parlmesh", fleet=fleet):
     GridSearchCV(SVC(), {"C": [1, 10]}).fit(X, y)
 """
 
-from joblib import register_parallel_backend
+from parlmesh.optional_packages import need
 
-from .backend import FleetBackend
+need("parlmesh.joblib", "joblib", "joblib", "sklearn", "scipy")
+
+from joblib import register_parallel_backend  # noqa: E402
+
+from .backend import FleetBackend  # noqa: E402
 
 __all__ = ["FleetBackend"]
 

@@ -161,3 +161,104 @@ def test_a_setting_that_the_learner_refuses_is_said_once(tmp_path: Path) -> None
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert "algorithm must be one of ppo" in ended.stdout
     assert "a2c" not in ended.stderr
+
+
+CORRIDOR = """
+import sys
+import gymnasium
+import numpy as np
+import parlmesh
+
+length = int(sys.argv[1])
+
+class Corridor(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2, start=5)
+
+    def __init__(self, length=length):
+        self.length = length
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        assert action in (5, 6)
+        self.place += 1
+        return np.ones(1, np.float32), 1.0, self.place >= self.length, False, {}
+"""
+
+TRAINED = """
+settings = {"num_envs": 2, "trajectory_steps": 16, "evaluation_episodes": 2}
+run = parlmesh.train(Corridor, steps=64, actors=1, settings=settings, run_id="mine")
+assert run.policy.act([0.0]) in (5, 6)
+print(run.progress.evaluation_return, run.progress.environment["id"])
+"""
+
+
+def test_a_class_of_a_script_is_trained_on_a_fleet_and_acts_without_a_guard(tmp_path: Path) -> None:
+    (tmp_path / "walk.py").write_text(CORRIDOR + TRAINED)
+    ended = subprocess.run(
+        [sys.executable, "walk.py", "3"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (0, "3.0 walk/Corridor\n"), ended.stderr
+
+
+def test_a_policy_of_a_plug_in_acts_where_it_was_trained_and_where_the_plug_in_is_named(tmp_path: Path) -> None:
+    (tmp_path / "hall.py").write_text(CORRIDOR.replace("int(sys.argv[1])", "2"))
+    (tmp_path / "program.py").write_text(
+        "import parlmesh\n"
+        "run = parlmesh.train('hall/Corridor', plugins=['hall.py:Corridor'], steps=64, serial=True, run_id='mine')\n"
+        "print(run.policy.act([0.0]) in (5, 6))\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (0, "True\n"), ended.stderr
+    evaluate = [sys.executable, "-m", "parlmesh.cli", "evaluate", "runs/mine", "--episodes", "2"]
+    told = subprocess.run(evaluate, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert "if a plug-in brings it, name that too" in told.stderr, told.stderr
+    told = subprocess.run(
+        [*evaluate, "--plugin", "hall.py:Corridor", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert json.loads(told.stdout)["returns"] == [2.0, 2.0], told.stderr
+
+
+async def test_a_future_of_a_fleet_is_awaited_in_a_loop_of_the_program(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import asyncio, parlmesh\n"
+        "@parlmesh.task\n"
+        "def double(x):\n"
+        "    return 2 * x\n"
+        "async def main(fleet):\n"
+        "    print(await fleet.submit(double, 4), await asyncio.gather(fleet.submit(double, 1)))\n"
+        "with parlmesh.fleet(workers=1) as fleet:\n"
+        "    asyncio.run(main(fleet))\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "program.py", cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    told, errors = await asyncio.wait_for(process.communicate(), 120)
+    assert told == b"8 [2]\n", errors
+
+
+def test_an_interrupted_run_says_what_it_leaves(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import os, signal, parlmesh\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "def interrupt(run):\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "parlmesh.train('CartPole-v1', steps=10_000_000, serial=True, run_id='one', on_evaluation=interrupt)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode != 0
+    assert "KeyboardInterrupt" in ended.stderr
+    assert f"`parlmesh up --resume {tmp_path / 'runs' / 'one'}` continues it" in ended.stderr

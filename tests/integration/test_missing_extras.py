@@ -58,6 +58,23 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
     assert (ended.returncode, ended.stderr) == (2, f"{sentence}\n")
 
 
+@pytest.mark.parametrize(
+    ("program", "missing", "sentence"),
+    [
+        ("parlmesh.train('CartPole-v1')", "torch", "parlmesh.train needs torch: pip install 'parlmesh[learner]'"),
+        ("parlmesh.load_policy('x')", "safetensors", "load_policy needs safetensors: pip install 'parlmesh[actor]'"),
+        ("parlmesh.fleet()", "gymnasium", "a fleet on this machine needs gymnasium: pip install 'parlmesh[actor]'"),
+        ("import parlmesh.joblib", "joblib", "parlmesh.joblib needs joblib: pip install 'parlmesh[joblib]'"),
+    ],
+)
+def test_a_call_from_python_names_the_missing_package_too(
+    tmp_path: Path, program: str, missing: str, sentence: str
+) -> None:
+    (tmp_path / "program.py").write_text(f"import parlmesh\n{program}\n")
+    ended = run("-c", WITHOUT.format(root=str(ROOT)), f"program,{missing}", cwd=tmp_path)
+    assert ended.stderr.splitlines()[-1].endswith(sentence), ended.stderr
+
+
 def test_a_service_starts_by_its_package_from_any_folder(tmp_path: Path) -> None:
     ended = run("-m", "parlmesh.scheduler", "--help", cwd=tmp_path)
     assert (ended.returncode, ended.stderr) == (0, "")

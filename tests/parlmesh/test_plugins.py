@@ -69,7 +69,7 @@ def test_an_installed_entry_point_is_loaded_only_when_it_is_named(write, monkeyp
         ("unheard-of", "", r"'unheard-of' is not installed \(entry points of parlmesh.plugins: none\)"),
         (":plugin", "", "must be module:attribute"),
         ("plugged_x:other", "plugin = Plugin()\n", "plugged_x has no attribute 'other'"),
-        ("plugged_x:plugin", "plugin = 3\n", "must be a parlmesh.plugins.Plugin, got int"),
+        ("plugged_x:plugin", "plugin = 3\n", "must be a parlmesh.plugins.Plugin or an environment class, got int"),
         ("plugged_x:plugin", "1 / 0\n", "cannot be imported: ZeroDivisionError: division by zero"),
         ("plugged_x:plugin", "def (\n", "cannot be imported: SyntaxError"),
         ("plugged_x.py:plugin", "import plugged_nothing\n", "needs the module 'plugged_nothing'"),
@@ -119,3 +119,17 @@ def test_a_registered_environment_can_be_made(write):
         assert found.__name__ == "E"
     finally:
         gymnasium.registry.pop("PluggedIn-v0", None)
+
+
+def test_an_environment_class_is_a_plug_in_named_after_its_module(write):
+    text = "class Hall:\n    def reset(self): ...\n    def step(self, action): ...\n"
+    path = write("plugged_hall", text)
+    (name,) = load_plugins([f"{path}:Hall"]).environments
+    assert name == "plugged_hall/Hall"
+    assert gymnasium.registry.pop(name).entry_point.__name__ == "Hall"
+
+
+def test_a_program_is_imported_up_to_its_first_run(write):
+    path = write("plugged_program", "import parlmesh\nplugin = Plugin()\nparlmesh.train('CartPole-v1')\n1 / 0\n")
+    assert load_plugins([f"{path}:plugin"]) == Plugin()
+    assert sys.modules["plugged_program"].plugin == Plugin()

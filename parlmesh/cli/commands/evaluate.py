@@ -26,13 +26,13 @@ def evaluate(
     dataset: Annotated[
         str, typer.Option(metavar="NAME", help="record as many more episodes as a Minari data set, e.g. taxi/good-v0")
     ] = "",
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SOURCE", help="plug-in of the environment or the network; repeatable"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run whole episodes with a model and print their mean return with a 95 % interval.
-
-    Examples: parlmesh evaluate runs/cartpole-v1-20260102-120000 --episodes 100
-    parlmesh evaluate best.safetensors --environment CartPole-v1 --video cartpole.gif
-    """
+    """Run whole episodes with a model and print their mean return with a 95 % interval."""
     from parlmesh.api.episodes import evaluate_policy
     from parlmesh.api.policy import load_policy
     from parlmesh.api.video import check_video, film
@@ -43,7 +43,7 @@ def evaluate(
         from parlmesh.api.offline_data import check_dataset, record_episodes
 
         check_dataset(dataset)
-    policy = load_policy(model, version=version, environment=environment or None)
+    policy = load_policy(model, version=version, environment=environment or None, plugins=plugin or ())
     found = evaluate_policy(policy, episodes=episodes, seed=seed, sampled=sampled)
     returns = [float(value) for value in found.returns]
     half = found.half_width if episodes > 1 else None

@@ -131,11 +131,7 @@ def export(
     learner: LearnerAddress = LEARNER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Write a model to a file in a common format, or to a folder with a model card.
-
-    Examples: parlmesh models export policy.onnx --run taxi
-    parlmesh models export my-cartpole --from runs/cartpole-v1-20260102-120000 --best
-    """
+    """Write a model to a file in a common format, or to a folder with a model card."""
     if folder is not None:
         from parlmesh.api.model_export import export_model
 

@@ -80,7 +80,7 @@ def test_what_is_no_policy_or_does_not_fit_is_refused_by_name(call: Any, sentenc
 
 def test_a_file_that_is_no_policy_or_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "d.py").write_text("print('a program')\n" * 9)
-    with pytest.raises(FleetError, match=r"d\.py cannot be read: policy header has"):
+    with pytest.raises(FleetError, match=r"d\.py is not a policy; load_policy reads a run's folder"):
         load_policy(tmp_path / "d.py")
     with pytest.raises(FailedPrecondition, match=r"nodir/one\.safetensors cannot be written: No such file"):
         policy(4).save(tmp_path / "nodir/one.safetensors")

@@ -1,17 +1,21 @@
 """What `parlmesh.train` refuses before anything is started."""
 
+import queue
+import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
 
 import parlmesh
 from parlmesh.api import train_call
+from parlmesh.api.run_follower import Progress
 from parlmesh.api.train_call import TrainingRun
-from parlmesh.errors import AlreadyExists, FailedPrecondition, FleetError
+from parlmesh.errors import AlreadyExists, FailedPrecondition, FleetError, InvalidInput, Unavailable
 
 
 @pytest.mark.parametrize(
@@ -79,3 +83,86 @@ def test_a_run_id_that_is_taken_is_refused(tmp_path: Path) -> None:
     parlmesh.train("CartPole-v1", runs_dir=tmp_path, run_id="mine", wait=False)
     with pytest.raises(AlreadyExists, match="mine exists; choose another run_id"):
         parlmesh.train("CartPole-v1", runs_dir=tmp_path, run_id="mine", wait=False)
+
+
+class Scripted:
+    """A follower that tells what the test says, and obeys."""
+
+    def __init__(self, *states: str) -> None:
+        self.commands: list[str] = []
+        self.states: queue.Queue[str] = queue.Queue()
+        for state in states:
+            self.states.put(state)
+
+    def run(self, told: Any) -> None:
+        while (state := self.states.get(timeout=60)) not in ("stopped", "broken"):
+            told(Progress(state=state))
+        if state == "broken":
+            raise InvalidInput("it cannot be")
+        told(Progress(state=state))
+
+    def command(self, word: str) -> None:
+        self.commands.append(word)
+        self.states.put({"Pause": "paused", "Resume": "running"}[word])
+
+    def curves(self) -> dict[str, Any]:
+        return {"return/evaluation": (np.array([1, 2]), np.array([3.0, 4.0]))}
+
+    def stop(self) -> None:
+        self.states.put("stopped")
+
+
+def _scripted(*states: str) -> tuple[Scripted, TrainingRun]:
+    follower = Scripted(*states)
+    return follower, TrainingRun("one", Path("runs/one"), follower, {})  # type: ignore[arg-type]
+
+
+def test_a_run_may_be_paused_while_it_starts_and_twice() -> None:
+    follower, run = _scripted("starting", "created", "running")
+    run.start()
+    run.pause()
+    assert run.progress.state == "paused"
+    run.pause()
+    run.resume()
+    run.resume()
+    assert run.progress.state == "running"
+    assert follower.commands == ["Pause", "Resume"]
+    run.stop()
+    with pytest.raises(FailedPrecondition, match=r"run one has ended \(stopped\); `parlmesh up --resume runs/one`"):
+        run.resume()
+
+
+def test_the_error_of_a_run_shows_no_frames_of_the_library() -> None:
+    _, run = _scripted("broken")
+    run.start()
+    with pytest.raises(InvalidInput, match="it cannot be") as caught:
+        run.wait(60)
+    assert len(traceback.extract_tb(caught.value.__traceback__)) == 2
+
+
+def test_the_frames_of_a_callback_are_shown() -> None:
+    def misread(run: TrainingRun) -> None:
+        raise InvalidInput("mine")
+
+    run = TrainingRun("one", None, Told(), {"on_progress": misread})  # type: ignore[arg-type]
+    run.start()
+    with pytest.raises(InvalidInput, match="mine") as caught:
+        run.wait(60)
+    assert "misread" in [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+
+
+def test_curves_are_plotted_and_a_wrong_name_is_answered_with_the_right_ones() -> None:
+    _, run = _scripted()
+    figure = run.plot()
+    (line,) = figure.axes[0].lines
+    assert np.array_equal(line.get_ydata(), [3.0, 4.0])
+    assert run.plot("return/evaluation").axes[0].get_ylabel() == "return/evaluation"
+    shown: Any = figure
+    assert shown._repr_png_().startswith(b"\x89PNG")
+    with pytest.raises(KeyError, match=r"the run has no curve 'reward'; it has return/evaluation"):
+        run.curves["reward"]
+
+
+def test_a_learner_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match=r"^no learner answers at nowhere\.invalid:1; is it running, and is this its"):
+        parlmesh.train("CartPole-v1", learner="nowhere.invalid:1", progress=False)

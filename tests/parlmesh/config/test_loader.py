@@ -303,3 +303,17 @@ def test_aliases_that_stand_for_far_more_than_the_file_has_are_refused(tmp_path)
     file.write_text("\n".join(lines))
     with pytest.raises(ConfigError, match=r"bomb\.yaml has aliases that stand for more than 1000000 values"):
         load(Fleet, file=file, prefix="TEST")
+
+
+class Steps(Config):
+    learning_rate: float = 0.1
+
+
+class Learning(Config):
+    q_learning: Steps = Steps()
+    ppo: Steps = Steps()
+
+
+def test_a_key_of_another_section_is_nearer_than_one_spelt_alike() -> None:
+    with pytest.raises(ConfigError, match=r'did you mean "q_learning\.learning_rate" or "ppo\.learning_rate"\?'):
+        load(Learning, overrides=["learning_rate=1"], environment={}, prefix="PARLMESH_LEARNER")

@@ -136,6 +136,14 @@ def test_a_module_before_the_colon_is_imported_and_asked_to_register(tmp_path, m
     assert environment_spec({"id": "late_worlds:parlmesh-test/Late-v0"}).observation_shape == (4,)
 
 
+def test_a_class_after_the_colon_is_an_environment(tmp_path, monkeypatch):
+    text = "from gymnasium.envs.classic_control.cartpole import CartPoleEnv\nclass Pole(CartPoleEnv): ...\n"
+    (tmp_path / "pole_worlds.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    for _ in range(2):
+        assert environment_spec({"id": "pole_worlds:Pole"}).observation_shape == (4,)
+
+
 def test_a_repeated_action_earns_all_its_rewards_and_a_clip_counts_from_where_it_stands():
     repeated, clipped = {"RepeatAction": {"num_repeats": 3}}, {"ClipReward": {"max_reward": 0.5}}
     for wrappers, earned in ((repeated | clipped, 0.5), (clipped | repeated, 1.5)):
