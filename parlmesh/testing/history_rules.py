@@ -129,9 +129,9 @@ class _Books:
             first = min(ends, key=lambda end: end.at)
             # A cancellation is reported immediately; its task may still be in flight to an actor, followed by the
             # revocation.
-            grace = self._limits.on_its_way_seconds if first.state == "cancelled" else 0.0
+            until = self._revoked_by(first.at) if first.state == "cancelled" else first.at
             for began in self._began.get(task_id, []):
-                if began.at > first.at + grace and not self._excused(began.actor, began.at, began.at):
+                if began.at > until and not self._excused(began.actor, began.at, began.at):
                     detail = f"{task_id} began {began.at - first.at:.3f} s after its end; {self._story(task_id)}"
                     yield Violation("nothing begins after its end", detail)
 
@@ -161,6 +161,14 @@ class _Books:
         for outage in self._outages:
             if outage.start <= by and outage.end >= end.at:
                 by = max(by, outage.end + self._limits.accepted_seconds)
+        return by
+
+    def _revoked_by(self, cancelled: float) -> float:
+        """When the actor must know of a cancellation: the revocation may be lost with the scheduler that sends it."""
+        by = cancelled + self._limits.on_its_way_seconds
+        for outage in self._outages:
+            if outage.start <= by and outage.end >= cancelled:
+                by = max(by, outage.end + self._limits.on_its_way_seconds)
         return by
 
     def _felt_until(self, fault: Fault) -> float:

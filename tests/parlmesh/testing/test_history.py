@@ -105,6 +105,9 @@ def test_an_assignment_may_be_on_its_way_while_its_task_is_cancelled_but_not_for
     cancelled: list[Record] = [ACCEPTED, Cancelled(("t",), 3.0), Delivered("t", 3.0, "cancelled")]
     assert rules(cancelled, attempt("x", 3.5)) == []
     assert rules(cancelled, attempt("x", 9.0)) == ["nothing begins after its end"]
+    dies = Fault("scheduler", "kill_scheduler", 3.1, 8.0)
+    assert rules(cancelled, attempt("x", 9.0), dies) == []
+    assert rules(cancelled, attempt("x", 10.5), dies) == ["nothing begins after its end"]
 
 
 TWICE = (ACCEPTED, attempt("x", 2.0), attempt("y", 2.5, actor="b", number=2), Delivered("t", 4.0, "succeeded", "y"))
