@@ -36,11 +36,12 @@ from .progress_bar import progress_bar
 from .run_follower import Follower, Progress
 from .train_arguments import (
     check_callbacks,
-    check_settings,
+    check_security,
     environment_section,
     known_only_here,
     plain,
     plugin_sources,
+    section_of,
 )
 
 if TYPE_CHECKING:
@@ -256,6 +257,7 @@ def train(
     here = (*config.plugins, *named)
     config = config.model_copy(update={"plugins": (*here, *brought)})
     if security is not None:
+        check_security(security)
         config = config.model_copy(update={"security": security})
     given = {
         "on_progress": on_progress,
@@ -311,7 +313,7 @@ def _config(
     settings: Mapping[str, Any] | None,
     fleet: Sequence[str],
 ) -> UpConfig:
-    check_settings(settings)
+    given = section_of(settings)
     file = settings_file(Path(preset)) if preset else None
     config = load(UpConfig, file=file, overrides=fleet, environment=os.environ, prefix="PARLMESH_UP")
     wanted = {"algorithm": algorithm or None, "step_budget": steps, "goal_return": goal, "seed": seed}
@@ -320,7 +322,7 @@ def _config(
         training["environment"] = dict(environment)
         if goal is None and not preset:
             training["goal_return"] = None  # only the budget ends the run
-    merged_training = merged(merged(config.training, training), settings or {})
+    merged_training = merged(merged(config.training, training), given)
     ports = config.ports.model_copy(update=_FREE_PORTS)
     return config.model_copy(update={"training": plain(merged_training, "training"), "ports": ports})
 

@@ -193,3 +193,13 @@ def _travels(dtype: Any) -> bool:
     except InvalidInput:
         return False
     return True
+
+
+def test_an_array_of_another_library_is_refused_with_the_way_to_send_it():
+    class Tensor:
+        def __array__(self):
+            return np.ones(2)
+
+    Tensor.__module__ = "torch.tensors"
+    with pytest.raises(InvalidInput, match=r"args is a torch Tensor; send numpy\.asarray\(it\)"):
+        pack({"args": Tensor()}, "f")

@@ -27,6 +27,7 @@ from parlmesh.errors import AlreadyExists, FailedPrecondition, FleetError, Inval
         ({"environment": gymnasium.make("CartPole-v1")}, "environment is a TimeLimit; it must be an id"),
         ({"environment": dict}, "environment is a type; it must be an id"),
         ({"settings": 5}, "settings is 5; it must be a mapping"),
+        ({"security": "certs/ca.crt"}, "security is a str; it must be a parlmesh.security.SecurityConfig"),
         ({"plugins": "things.py:plugin"}, "plugins is the text"),
         ({"on_progress": "print"}, "on_progress is 'print'; it must be a function that takes the run"),
         ({"learner": "localhost:1", "actors": 3}, "actors is 3, but the learner at localhost:1 has its own fleet"),
