@@ -244,8 +244,9 @@ def train(
     a notebook; `wait=False` returns the handle at once. Callbacks get the run as argument; if one raises, the run ends.
     """
     stop_import()
-    if learner and (actors is not None or serial):
-        name, value = ("actors", actors) if actors is not None else ("serial", serial)
+    ours = {"actors": actors, "serial": serial or None, "plugins": plugins or None}
+    name, value = next(((name, value) for name, value in ours.items() if value is not None), ("", None))
+    if learner and name:
         raise InvalidInput(
             f"{name} is {value}, but the learner at {learner} has its own fleet; leave {name} out",
             reason="INVALID_CHOICE",
