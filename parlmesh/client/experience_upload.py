@@ -33,6 +33,8 @@ from parlmesh.v1.training_service_pb2_grpc import TrainingServiceStub
 from parlmesh.wire import struct_from_proto, trajectory_to_proto
 
 _MOST_WAITING = 1_000_000
+_OFF_POLICY = ("dqn", "sac", "td3", "q_learning")
+_TRIES = 10
 _FEWEST = 5
 """Fields of a step without a default."""
 
@@ -100,7 +102,7 @@ class ExperienceUploads:
             taken, self._rows = self._rows[: length * width], self._rows[length * width :]
             fragment = Fragment(_columns(taken, length, width), self._episodes)
             self._episodes = []
-            version = await self._upload(fragment, training, version, seconds)
+            version = await self._sent(fragment, training, version, seconds)
             accepted += 1
         return UploadedExperience(accepted, sum(row.valid for row in self._rows), version)
 
@@ -146,6 +148,21 @@ class ExperienceUploads:
                 raise error_from_rpc(error) from error
             self._known = training.run_uid, _shapes_in(blob)
         return self._known[1]
+
+    async def _sent(
+        self, fragment: Fragment, training: training_service_pb2.Training, version: int, seconds: float
+    ) -> int:
+        """Uploads it; steps that no version took count as the newest one's, however fast the run trains."""
+        takes_any = str(struct_from_proto(training.configuration).get("algorithm")) in _OFF_POLICY
+        for _ in range(_TRIES):
+            try:
+                return await self._upload(fragment, training, version, seconds)
+            except FailedPrecondition as error:
+                newest = int(error.metadata.get("newest", 0))
+                if error.reason != "POLICY_LAG" or not takes_any or newest <= version:
+                    raise
+                version, last = newest, error
+        raise last
 
     async def _upload(
         self, fragment: Fragment, training: training_service_pb2.Training, version: int, seconds: float
