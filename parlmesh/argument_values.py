@@ -144,6 +144,11 @@ def _packed(value: Any, tensors: dict[str, Array], where: str, levels: int) -> A
         return {RESULT: _task_of(value, where)}
     if isinstance(value, np.ndarray):
         raise _more_than_an_array(value, where)
+    if hasattr(value, "__array__") and not isinstance(value, np.generic):
+        raise InvalidInput(
+            f"{where} is a {type(value).__module__.partition('.')[0]} {type(value).__name__}; send numpy.asarray(it)",
+            reason="INVALID_PARAMETERS",
+        )
     raise InvalidInput(
         f"{where} is a {type(value).__name__}; None, bool, int, float, str, bytes, numpy arrays and lists, tuples and "
         "dicts of these can be sent",

@@ -148,9 +148,10 @@ def _decorated(function: Callable[P, R], *, kind: str, runs_in: str) -> Function
         raise InvalidInput(
             f"kind is {kind!r:.150}; it may have at most {_LONGEST_KIND} characters and no @", reason="KIND"
         )
-    if "<" in function.__qualname__:
+    if "." in function.__qualname__:
+        where = "a function" if "<" in function.__qualname__ else "a class"
         raise InvalidInput(
-            f"{function.__qualname__} is defined inside a function, where no actor finds it; define it in a module",
+            f"{function.__qualname__} is defined inside {where}, where no actor finds it; define it in a module",
             reason="INVALID_TASK",
         )
     made = FunctionTask(function, kind or f"{_module_name(function.__module__)}.{function.__qualname__}", RunsIn(place))

@@ -156,6 +156,13 @@ class Follower:
                             reason="NO_ANSWER",
                             address=learner,
                         ) from None
+                    if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                        raise Unavailable(
+                            f"the server at {learner} is not a learner, or it is an older one; a learner's port is "
+                            "50052 unless it was started with another",
+                            reason="NOT_SERVED",
+                            address=learner,
+                        ) from None
                     raise known from None
             yield learner
 

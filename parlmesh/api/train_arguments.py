@@ -9,6 +9,8 @@ import numpy as np
 
 from parlmesh.errors import InvalidInput
 from parlmesh.plugins import Plugin, environment_name
+from parlmesh.processes import merged
+from parlmesh.security import SecurityConfig
 
 
 def environment_section(given: Any, learner: str) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -67,13 +69,22 @@ def plain(value: Any, key: str) -> Any:
     )
 
 
-def check_settings(given: object) -> None:
-    """Refuses all but a mapping."""
-    if given is not None and not isinstance(given, Mapping):
+def section_of(given: Any) -> dict[str, Any]:
+    """Settings as a section; keys may have dots, as on the command line and in studies."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
         raise InvalidInput(
             f"settings is {given!r:.60}; it must be a mapping of keys of the section training",
             reason="INVALID_SETTINGS",
         )
+    found: dict[str, Any] = {}
+    for key, value in given.items():
+        part = value
+        for name in reversed(str(key).split(".")):
+            part = {name: part}
+        found = merged(found, part)
+    return found
 
 
 def check_callbacks(callbacks: Mapping[str, object]) -> None:
@@ -83,6 +94,15 @@ def check_callbacks(callbacks: Mapping[str, object]) -> None:
             raise InvalidInput(
                 f"{name} is {given!r:.60}; it must be a function that takes the run", reason="INVALID_CALLBACK"
             )
+
+
+def check_security(given: object) -> None:
+    """Refuses a path or a token alone."""
+    if not isinstance(given, SecurityConfig):
+        raise InvalidInput(
+            f"security is a {type(given).__name__}; it must be a parlmesh.security.SecurityConfig(ca=…)",
+            reason="INVALID_SECURITY",
+        )
 
 
 def known_only_here(environment: str) -> str:

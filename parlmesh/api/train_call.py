@@ -37,11 +37,12 @@ from .progress_bar import progress_bar
 from .run_follower import Follower, Progress
 from .train_arguments import (
     check_callbacks,
-    check_settings,
+    check_security,
     environment_section,
     known_only_here,
     plain,
     plugin_sources,
+    section_of,
 )
 
 if TYPE_CHECKING:
@@ -246,8 +247,9 @@ def train(
     a notebook; `wait=False` returns the handle at once. Callbacks get the run as argument; if one raises, the run ends.
     """
     stop_import()
-    if learner and (actors is not None or serial):
-        name, value = ("actors", actors) if actors is not None else ("serial", serial)
+    ours = {"actors": actors, "serial": serial or None, "plugins": plugins or None}
+    name, value = next(((name, value) for name, value in ours.items() if value is not None), ("", None))
+    if learner and name:
         raise InvalidInput(
             f"{name} is {value}, but the learner at {learner} has its own fleet; leave {name} out",
             reason="INVALID_CHOICE",
@@ -259,6 +261,7 @@ def train(
     here = (*config.plugins, *named)
     config = config.model_copy(update={"plugins": (*here, *brought)})
     if security is not None:
+        check_security(security)
         config = config.model_copy(update={"security": security})
     given = {
         "on_progress": on_progress,
@@ -314,7 +317,7 @@ def _config(
     settings: Mapping[str, Any] | None,
     fleet: Sequence[str],
 ) -> UpConfig:
-    check_settings(settings)
+    given = section_of(settings)
     file = settings_file(Path(preset)) if preset else None
     config = load(UpConfig, file=file, overrides=fleet, environment=os.environ, prefix="PARLMESH_UP")
     wanted = {"algorithm": algorithm or None, "step_budget": steps, "goal_return": goal, "seed": seed}
@@ -323,7 +326,7 @@ def _config(
         training["environment"] = dict(environment)
         if goal is None and not preset:
             training["goal_return"] = None  # only the budget ends the run
-    merged_training = merged(merged(config.training, training), settings or {})
+    merged_training = merged(merged(config.training, training), given)
     ports = config.ports.model_copy(update=_FREE_PORTS)
     return config.model_copy(update={"training": plain(merged_training, "training"), "ports": ports})
 

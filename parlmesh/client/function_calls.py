@@ -6,13 +6,18 @@ from contextlib import aclosing
 from typing import Any
 
 from parlmesh.argument_values import futures_in, results_in, unpack
-from parlmesh.errors import InvalidInput
+from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.function_tasks import FunctionTask
 
 from .connection import Connection
 from .feed import at_hand
 from .outcomes import Outcome
 from .task_request import Placement, Priority, TaskRequest, copied
+
+_UNKNOWN = (
+    "a fleet that this program starts knows the functions decorated before parlmesh.fleet(); on other fleets an actor "
+    "knows those of the modules that its operator lists: parlmesh-actor --set 'tasks=[module]'"
+)
 
 
 def check_task(given: object) -> None:
@@ -73,7 +78,12 @@ def _scheduled(task: FunctionTask[Any, Any]) -> dict[str, Any]:
 
 def value_of(outcome: Outcome) -> Any:
     """The function's return value; raises the task's failure if there was one."""
-    return unpack(outcome.unwrap(), outcome.tensors).get("value")
+    try:
+        return unpack(outcome.unwrap(), outcome.tensors).get("value")
+    except FailedPrecondition as error:
+        if error.reason == "UNKNOWN_KIND":
+            error.add_note(_UNKNOWN)
+        raise
 
 
 async def values_of(outcomes: AsyncGenerator[Outcome, None]) -> AsyncGenerator[Any, None]:

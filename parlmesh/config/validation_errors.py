@@ -60,6 +60,8 @@ def _nearest(section: type[BaseModel], name: str, owner: str) -> str:
     # The key may be right but in the wrong section.
     near = [leaf.key for leaf in leaves(section) if leaf.key.rpartition(".")[2] == name][:_MOST_NEAR]
     if not near:
+        near = [each for each in known if each.lower() == name.lower()]
+    if not near:
         near = difflib.get_close_matches(name, known, n=2, cutoff=0.6)
     if near:
         return "did you mean " + " or ".join(f'"{before}{name}"' for name in near) + "?"

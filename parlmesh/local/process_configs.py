@@ -102,9 +102,20 @@ class RunPaths:
         return self.root / "logs" / f"{name}.log"
 
 
+def with_own_goal(training: Mapping[str, Any]) -> dict[str, Any]:
+    """The section with no goal if it names another environment than the default goal is for."""
+    if "goal_return" in training or _environment_in(training) == DEFAULT_ENVIRONMENT:
+        return dict(training)
+    return {**training, "goal_return": None}
+
+
 def environment_id(config: UpConfig) -> str:
     """The environment to train on."""
-    environment = config.training.get("environment")
+    return _environment_in(config.training)
+
+
+def _environment_in(training: Mapping[str, Any]) -> str:
+    environment = training.get("environment")
     named = environment.get("id") if isinstance(environment, Mapping) else environment
     return str(named or DEFAULT_ENVIRONMENT)
 
@@ -117,9 +128,7 @@ def fresh_run_id(environment: str, now: datetime) -> str:
 
 def training_settings(config: UpConfig) -> dict[str, Any]:
     """The learner's training section; the default goal applies only to the default environment."""
-    if environment_id(config) == DEFAULT_ENVIRONMENT or "goal_return" in config.training:
-        return dict(config.training)
-    return {**config.training, "goal_return": None}
+    return with_own_goal(config.training)
 
 
 def actor_name(index: int) -> str:

@@ -150,9 +150,10 @@ def test_an_action_in_the_environments_bounds_where_the_policy_has_its_own_is_re
     assert (shapes.off_policy, unbounded.off_policy) == (True, False)
 
 
-async def test_steps_that_were_too_old_when_they_came_are_sent_again_where_any_policy_will_do(learner):
+async def test_steps_that_were_too_old_when_they_came_are_sent_again_where_any_policy_will_do(learner, monkeypatch):
     uploads, steps = ExperienceUploads(learner.channel, "run"), list(own_steps(80))
     await uploads.add(steps[:20], seconds=WAIT)
+    assert uploads._known is not None
     uid, shapes = uploads._known
     training, told = uploads._training, []
 
@@ -163,7 +164,7 @@ async def test_steps_that_were_too_old_when_they_came_are_sent_again_where_any_p
                 learner.run.publish()
         return told[-1]
 
-    uploads._training = read_early
+    monkeypatch.setattr(uploads, "_training", read_early)
     assert not shapes.off_policy
     with pytest.raises(FailedPrecondition, match="of policy version 1 is 5 versions old"):
         await uploads.add(steps[20:40], seconds=WAIT)

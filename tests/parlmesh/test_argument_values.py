@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from parlmesh.argument_values import DTYPES, pack, results_in, unpack, with_results
 from parlmesh.blobs import Reference
 from parlmesh.errors import InvalidInput
+from parlmesh.types import Array
 from parlmesh.v1.fleet_service_pb2 import Assignment, ConnectResponse, TaskInput
 from parlmesh.wire import payload_from_proto, payload_to_proto
 from parlmesh.wire.tensors import tensor_to_proto
@@ -219,3 +220,13 @@ def test_an_array_with_the_name_of_a_results_array_is_refused() -> None:
     mine, theirs = np.zeros(2), np.ones(2)
     with pytest.raises(InvalidInput, match="tensor t/a is also the name of an array in the result of task 't'"):
         with_results({"r": {"$result": "t"}}, {"t/a": mine}, {"t": ({"v": {"$tensor": "a"}}, {"a": theirs})})
+
+
+def test_an_array_of_another_library_is_refused_with_the_way_to_send_it() -> None:
+    class Tensor:
+        def __array__(self) -> Array:
+            return np.ones(2)
+
+    Tensor.__module__ = "torch.tensors"
+    with pytest.raises(InvalidInput, match=r"args is a torch Tensor; send numpy\.asarray\(it\)"):
+        pack({"args": Tensor()}, "f")

@@ -214,3 +214,11 @@ def test_an_option_of_the_wrong_kind_is_refused_by_name(options: dict[str, Any],
 def test_a_timeout_may_be_any_number() -> None:
     made = scaled.options(queue_timeout=1.5, run_timeout=2, priority=1, max_attempts=0, node_id="", labels={})
     assert made.call_options["run_timeout"] == 2
+
+
+def test_a_method_is_refused_where_it_is_decorated() -> None:
+    def run(self: object) -> None: ...
+
+    run.__qualname__ = "Machine.run"  # as in a class of a module
+    with pytest.raises(InvalidInput, match=r"Machine\.run is defined inside a class, where no actor finds it"):
+        task(run)

@@ -63,6 +63,8 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Create a run; it waits to be started."""
+    from parlmesh.local.process_configs import with_own_goal
+
     given: dict[str, Any] = {"environment.id": environment, "seed": seed, "step_budget": steps, "goal_return": goal}
     configuration = _nested({name: value for name, value in given.items() if value is not None}, assignments or ())
     if no_goal:
@@ -72,7 +74,7 @@ def create(
         from parlmesh.v1.training_service_pb2 import CreateTrainingRequest, StartTrainingRequest
 
         request = CreateTrainingRequest(run_id=run_id)
-        request.configuration.update(configuration)
+        request.configuration.update(with_own_goal(configuration))
         training = (await stub.CreateTraining(request, timeout=CALL_SECONDS)).training
         if start:
             wanted = StartTrainingRequest(run_id=training.run_id)

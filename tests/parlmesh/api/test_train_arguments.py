@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from parlmesh.api.train_arguments import environment_section, known_only_here, plain, plugin_sources
+from parlmesh.api.train_arguments import environment_section, known_only_here, plain, plugin_sources, section_of
 from parlmesh.errors import InvalidInput
 from parlmesh.plugins import Plugin
 
@@ -59,6 +59,12 @@ def test_numbers_of_numpy_are_settings_and_functions_are_refused_by_name() -> No
     assert [type(each) for each in (found["seed"], found["ppo"]["clip"])] == [int, float]
     with pytest.raises(InvalidInput, match=r"^training\.ppo\.learning_rate is a function; settings are numbers"):
         plain({"ppo": {"learning_rate": lambda rest: rest}}, "training")
+
+
+def test_keys_of_settings_may_have_dots() -> None:
+    given = {"ppo.learning_rate": 0.1, "ppo": {"clip": 0.2}, "environment.wrappers": {"A.b": {}}}
+    found = section_of(given)
+    assert found == {"ppo": {"learning_rate": 0.1, "clip": 0.2}, "environment": {"wrappers": {"A.b": {}}}}
 
 
 def test_a_plug_in_itself_is_not_its_name() -> None:

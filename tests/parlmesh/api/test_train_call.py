@@ -1,5 +1,6 @@
 """What `parlmesh.train` refuses before anything is started."""
 
+import asyncio
 import queue
 import traceback
 from datetime import UTC, datetime
@@ -7,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import grpc.aio
 import gymnasium
 import numpy as np
 import pytest
@@ -27,9 +29,11 @@ from parlmesh.errors import AlreadyExists, FailedPrecondition, FleetError, Inval
         ({"environment": gymnasium.make("CartPole-v1")}, "environment is a TimeLimit; it must be an id"),
         ({"environment": dict}, "environment is a type; it must be an id"),
         ({"settings": 5}, "settings is 5; it must be a mapping"),
+        ({"security": "certs/ca.crt"}, "security is a str; it must be a parlmesh.security.SecurityConfig"),
         ({"plugins": "things.py:plugin"}, "plugins is the text"),
         ({"on_progress": "print"}, "on_progress is 'print'; it must be a function that takes the run"),
         ({"learner": "localhost:1", "actors": 3}, "actors is 3, but the learner at localhost:1 has its own fleet"),
+        ({"learner": "localhost:1", "plugins": ["shop"]}, r"plugins is \['shop'\], but the learner at localhost:1"),
         ({"learner": "localhost:1", "serial": True}, "serial is True, but the learner at localhost:1 has its own"),
     ],
 )
@@ -161,6 +165,17 @@ def test_curves_are_plotted_and_a_wrong_name_is_answered_with_the_right_ones() -
     assert shown._repr_png_().startswith(b"\x89PNG")
     with pytest.raises(KeyError, match=r"the run has no curve 'reward'; it has return/evaluation"):
         run.curves["reward"]
+
+
+async def test_a_server_that_is_no_learner_is_named() -> None:
+    server = grpc.aio.server()
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        with pytest.raises(Unavailable, match=rf"^the server at 127\.0\.0\.1:{port} is not a learner"):
+            await asyncio.to_thread(parlmesh.train, "CartPole-v1", learner=f"127.0.0.1:{port}", progress=False)
+    finally:
+        await server.stop(None)
 
 
 def test_a_learner_that_does_not_answer_is_named(tmp_path: Path) -> None:

@@ -382,3 +382,11 @@ def test_top_for_programs_reports_until_the_run_has_ended(scheduler: str, tmp_pa
     states = [each["state"] for each in found if each["type"] == "training"]
     assert states[-1] == "TRAINING_STATE_FINISHED"
     assert "TRAINING_STATE_FINISHED" not in states[:-1]
+
+
+def test_the_default_goal_is_that_of_its_environment_alone(learner: str) -> None:
+    at = ("--learner", learner)
+    output("train", "create", "--run", "pole", *at)
+    output("train", "create", "--run", "swing", "--environment", "Acrobot-v1", *at)
+    goals = {each["run_id"]: each["configuration"]["goal_return"] for each in objects("train", "list", *at)}
+    assert (goals["pole"], goals["swing"]) == (475.0, None)

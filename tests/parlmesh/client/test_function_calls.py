@@ -10,7 +10,9 @@ from weakref import ref
 import pytest
 
 from parlmesh.client import PARLController
-from parlmesh.client.function_calls import call_of, calls_of
+from parlmesh.client.function_calls import call_of, calls_of, value_of
+from parlmesh.client.outcomes import Outcome, OutcomeState, Unsent
+from parlmesh.errors import FailedPrecondition
 from parlmesh.function_tasks import FunctionTask
 from parlmesh.handlers import RunsIn
 from parlmesh.testing import wait_until_async
@@ -70,3 +72,10 @@ async def test_a_call_that_was_submitted_holds_no_future(
     waiting.cancel()
     await asyncio.wait([waiting])
     await mapped.aclose()
+
+
+def test_a_function_that_no_actor_knows_says_who_makes_it_known() -> None:
+    refused = Unsent(OutcomeState.REFUSED, FailedPrecondition("no actor has it", reason="UNKNOWN_KIND"))
+    with pytest.raises(FailedPrecondition) as caught:
+        value_of(Outcome("t", 0, refused))
+    assert "parlmesh-actor --set 'tasks=[module]'" in caught.value.__notes__[0]

@@ -135,6 +135,7 @@ def test_a_bad_value_is_one_sentence_with_the_key_the_range_and_the_value(overri
     [
         ("traning.seed=1", 'unknown key "traning" (did you mean "training"?)'),
         ("training.sed=1", 'unknown key "training.sed" (did you mean "training.seed"?)'),
+        ("LOG=1", 'unknown key "LOG" (did you mean "log"?)'),
         ("seed=1", 'unknown key "seed" (did you mean "training.seed" or "backup.seed"?)'),
         ("log.colour=1", 'unknown key "log.colour" (known keys: log.format, log.level)'),
     ],
