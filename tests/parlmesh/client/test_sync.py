@@ -295,6 +295,24 @@ def test_a_controller_may_be_closed_twice(server: tuple[FakeTasks, str]) -> None
     Controller(address).close()
 
 
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), ValueError("bad")])
+def test_what_a_callback_raises_is_logged_and_ends_nothing(
+    server: tuple[FakeTasks, str], error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    def exits(future: Future[Any]) -> None:
+        raise error
+
+    with Controller(server[1]) as controller:
+        called = threading.Event()
+        future = controller._thread.start(asyncio.sleep(0.01, 3))
+        future.add_done_callback(exits)
+        future.add_done_callback(lambda future: called.set())
+        assert called.wait(10)
+        assert future.result() == 3
+        assert controller.submit_task("noop")
+    assert "exception calling callback" in caplog.text
+
+
 def test_several_threads_may_close_it_and_all_return_once_it_is_closed(server: tuple[FakeTasks, str]) -> None:
     controller = Controller.connect(server[1])
     inner, begun, goes_on = controller._controller, threading.Event(), threading.Event()
@@ -345,7 +363,7 @@ def test_calls_that_the_end_of_the_thread_interrupts_say_that_the_controller_was
 
 
 def test_what_is_started_while_the_thread_is_told_to_end_ends_with_it() -> None:
-    for _ in range(50):
+    for _ in range(10):
         thread = LoopThread("ends")
         futures: list[Future[None]] = []
         ready = threading.Event()
