@@ -19,13 +19,15 @@ from parlmesh.blobs.private_folder import make_private
 from parlmesh.blobs.spares import is_private, private_file
 from parlmesh.durable_files import write_all
 from parlmesh.errors import FleetError, NotFound, Unavailable
-from parlmesh.rpc import error_from_rpc
+from parlmesh.rpc import Backoff, error_from_rpc
 from parlmesh.telemetry import get_logger
 from parlmesh.v1.blob_service_pb2 import BlobTerms, GetBlobRequest, HoldBlobsRequest, PutBlobRequest
 
 log = get_logger("parlmesh.blobs")
 
 _CHUNK_BYTES = 1 << 20
+# How long a scheduler may be away while it is told of an array.
+_AWAY_SECONDS = 30.0
 # A private file without a write for this long no longer has a writer.
 _WRITING_SECONDS = 600.0
 
@@ -91,13 +93,24 @@ class Exchange:
                     raise error_from_rpc(error) from error
 
     async def tell(self, reference: Reference) -> None:
-        """Tells the scheduler of a blob that no task names yet, unless it was sent."""
+        """Tells the scheduler of a blob that no task names yet, unless it was sent. Waits for one that is away."""
         if self.blobs.shared:
             request = HoldBlobsRequest(names=[reference.name], seconds=int(self.lease_seconds))
-            try:
-                answer = await self._stub.HoldBlobs(request, timeout=self._seconds)
-            except grpc.aio.AioRpcError as error:
-                raise error_from_rpc(error) from error
+            backoff, until = Backoff(first=0.05, limit=1.0), time.monotonic() + _AWAY_SECONDS
+            while True:
+                try:
+                    answer = await self._stub.HoldBlobs(request, timeout=self._seconds)
+                    break
+                except grpc.aio.AioRpcError as rpc_error:
+                    error, pause = error_from_rpc(rpc_error), backoff.next()
+                    if not isinstance(error, Unavailable):
+                        raise error from rpc_error
+                    if self._closed or time.monotonic() + pause >= until:
+                        text = f"the scheduler at {self._address} gave no answer within {_AWAY_SECONDS:g} s: {error}"
+                        raise Unavailable(text, address=self._address) from rpc_error
+                except grpc.aio.UsageError as closed:
+                    raise Unavailable("the controller was closed", reason="CLOSED") from closed
+                await asyncio.sleep(pause)
             if not answer.held:
                 raise NotFound(
                     f"{reference.name} was written, but the scheduler does not see it", reason="BLOB_UNKNOWN"

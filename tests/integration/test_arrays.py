@@ -18,7 +18,7 @@ import parlmesh
 from parlmesh.blobs.spares import SPARES, private_files
 from parlmesh.client import PARLController, Placement, TaskRequest
 from parlmesh.client.sync import Controller
-from parlmesh.errors import FleetError
+from parlmesh.errors import FleetError, Unavailable
 from parlmesh.testing import Process, free_port, wait_until_async
 from parlmesh.testing.proxy import Proxy
 
@@ -142,6 +142,31 @@ async def test_a_result_outlives_its_actor_and_the_scheduler_and_one_that_is_gon
             outcome = await controller.result("fails", timeout=60)
             assert isinstance(outcome.error, FleetError)
             assert outcome.error.reason == "BLOB_GONE"
+
+
+async def test_an_array_is_put_although_the_scheduler_restarts_meanwhile(fleet: Fleet) -> None:
+    array = np.full(_RESULT_BYTES // 8, 2.0)
+    with fleet.scheduler() as scheduler, fleet.actor("one"):
+        async with PARLController(fleet.address) as controller:
+            before = await controller.put(array + 1.0)
+            scheduler.kill()
+            putting = asyncio.create_task(controller.put(array))
+            await wait_until_async(lambda: len(fleet.files()) == 2, 60.0)
+            with fleet.scheduler():
+                handle = await putting
+                assert await controller.submit(keeps, handle) == float(array.sum())
+                assert await controller.submit(keeps, before) == float(array.sum() + len(array))
+
+
+async def test_an_array_that_is_being_put_when_the_controller_is_closed_is_not_waited_for(fleet: Fleet) -> None:
+    with fleet.scheduler() as scheduler:
+        controller = await PARLController.connect(fleet.address)
+        scheduler.kill()
+        putting = asyncio.create_task(controller.put(np.ones(_RESULT_BYTES // 8)))
+        await wait_until_async(lambda: len(fleet.files()) == 1, 60.0)
+        await controller.close()
+        with pytest.raises(Unavailable):
+            await putting
 
 
 async def test_results_that_are_held_stay_what_they_are_while_files_are_written_again(tmp_path: Path) -> None:
