@@ -22,7 +22,7 @@ TABLE = [
     ("nan", "column reward has values that are not finite", ""),
     ("wrong shape", "an observation has the shape (3,), the observation space says (2,)", ""),
     ("wrong shape at first", "an observation has the shape (3,), the observation space says (2,)", ""),
-    ("reward", "Faulty returned the reward array([1.]); it must be a number", ""),
+    ("reward", "Faulty returned the reward array([1.]); it must be one number", ""),
     ("exits", "tried to exit: SystemExit: 3", "raise SystemExit(3)"),
     ("hangs", "rollout_timeout_seconds", ""),
     ("slow", "rollout_timeout_seconds", ""),
