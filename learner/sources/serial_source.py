@@ -13,6 +13,7 @@ import numpy as np
 
 from parlmesh.environments.two_players import NEWEST, Opponent
 from parlmesh.errors import FailedPrecondition, InvalidInput, Unavailable
+from parlmesh.exception_text import sentence
 from parlmesh.policies import Policy, load_policy
 from parlmesh.rollouts import Collector, Mark, collector_seed, evaluate, games_by_opponent, play_match
 from parlmesh.telemetry import get_logger
@@ -49,11 +50,22 @@ class DaemonThread:
             if not future.set_running_or_notify_cancel():
                 continue
             try:
-                future.set_result(function())
+                future.set_result(_stayed(function))
             except BaseException as error:
                 future.set_exception(error)
             # Otherwise the result would be held until the next call.
             del call, future, function
+
+
+def _stayed(function: Callable[[], T]) -> T:
+    """An environment that calls sys.exit ends its run; the event loop would end the learner."""
+    try:
+        return function()
+    except Exception:
+        raise
+    except BaseException as error:
+        exited = RuntimeError(f"the environment tried to exit: {sentence(error)}")
+        raise exited.with_traceback(error.__traceback__) from None
 
 
 # The names that the first actor of a fleet has, so that a fleet of one at lag 0 sees the same games.
@@ -156,7 +168,7 @@ class SerialSource:
                 cancelled=unwanted,
             )
 
-        self._evaluating = self._evaluator.submit(play)
+        self._evaluating = self._evaluator.submit(_stayed, play)
         try:
             async with asyncio.timeout(seconds):
                 returns = await asyncio.wrap_future(self._evaluating)
@@ -178,7 +190,7 @@ class SerialSource:
             found = play_match(one, other, environment, games, seed, search=search, cancelled=unwanted)
             return np.array([game.result for game in found])
 
-        self._evaluating = self._evaluator.submit(play)
+        self._evaluating = self._evaluator.submit(_stayed, play)
         try:
             async with asyncio.timeout(seconds):
                 results = await asyncio.wrap_future(self._evaluating)

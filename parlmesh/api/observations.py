@@ -1,7 +1,7 @@
 """Converts an environment's observations for a policy, and the policy's actions for the environment."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -20,6 +20,7 @@ class Reader:
         self._spec = spec
         self._plugins = plugins
         self._environment = environment
+        _check_environment(spec, environment)
         self._stacked = int(environment.get("stacked") or 1)
         self._last: Array | None = None
         self._spaces: Any = None
@@ -125,7 +126,12 @@ class Reader:
 
     def _chosen(self, observation: Array) -> Array:
         positions = self._environment.get("observed")
-        return observation if positions is None else observation[:, list(positions)]
+        if positions is None:
+            return observation
+        try:
+            return observation[:, [int(position) for position in positions]]
+        except IndexError:
+            raise _refusal("observed", positions, f"positions from 0 to {observation.shape[1] - 1}") from None
 
     def _with_last(self, seen: Array) -> Array:
         if self._stacked == 1:
@@ -145,6 +151,32 @@ class Reader:
             load_plugins(self._plugins)
             self._spaces = spaces_of(self._environment)
         return self._spaces
+
+
+def _check_environment(spec: PolicySpec, environment: Mapping[str, Any]) -> None:
+    """A file may name any environment; its spaces are checked when they are needed."""
+    shape, stacked = spec.observation_shape, environment.get("stacked") or 1
+    if not _is_whole(stacked) or stacked < 1 or (stacked > 1 and (not shape or shape[0] % stacked)):
+        raise _refusal("stacked", stacked, f"a whole number that divides the policy's observations of {list(shape)}")
+    observed = environment.get("observed")
+    most = shape[0] // int(stacked) if shape else 0
+    if observed is not None and not (
+        isinstance(observed, (list, tuple))
+        and len(observed) == most
+        and all(_is_whole(position) and position >= 0 for position in observed)
+    ):
+        raise _refusal("observed", observed, f"a list of {most} positions, from 0")
+    for name in ("kwargs", "wrappers"):
+        if not isinstance(environment.get(name) or {}, Mapping):
+            raise _refusal(name, environment[name], "a mapping")
+
+
+def _is_whole(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and float(value).is_integer()
+
+
+def _refusal(name: str, value: object, allowed: str) -> InvalidInput:
+    return InvalidInput(f"environment.{name} is {value!r:.60}; it must be {allowed}", reason="ENVIRONMENT")
 
 
 def _check_numbers(seen: Array) -> None:

@@ -44,7 +44,10 @@ class TrainedPolicy:
         self._blob = blob
         self.policy = policy_of(blob)
         """The policy as collectors use it, on rows of observations."""
-        self.spec, _ = unpack_policy(blob)
+        self.spec, weights = unpack_policy(blob)
+        for name, tensor in weights.items():
+            if tensor.dtype.kind == "f" and not np.isfinite(tensor).all():
+                raise InvalidInput(f"policy tensor {name} has values that are not finite", tensor=name)
         self.environment = dict(environment or {})
         """The environment it was trained in, in the form of `training.environment`; empty if unknown."""
         self._reader = Reader(self.spec, self.environment, plugins)

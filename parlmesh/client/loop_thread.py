@@ -6,9 +6,11 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from parlmesh.errors import FailedPrecondition, FleetError, Unavailable, without_frames
+from parlmesh.exception_text import sentence
 from parlmesh.rpc.event_loop import loop_factory
 
 from .feed import Raised
@@ -24,6 +26,9 @@ class LoopFuture(Future[T]):
     thread: "LoopThread"
     given_up = False
     """Whether a caller cancelled it; otherwise the end of the thread did."""
+
+    def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
+        super().add_done_callback(partial(_called, fn))
 
     def cancel(self) -> bool:
         self.given_up = self.given_up or not self.thread.is_closed
@@ -167,6 +172,16 @@ class LoopThread:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         started.set()
         await self._stop.wait()
+
+
+def _called(callback: Callable[[Future[T]], object], future: Future[T]) -> None:
+    """A callback that calls sys.exit would end the loop; like other errors of callbacks, it is logged."""
+    try:
+        callback(future)
+    except Exception:
+        raise
+    except BaseException as error:
+        raise RuntimeError(f"a callback tried to exit: {sentence(error)}") from error
 
 
 def _closed() -> Unavailable:

@@ -21,6 +21,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import concatenate, iterate
 
+from parlmesh.errors import InvalidInput
 from parlmesh.telemetry import get_logger
 from parlmesh.types import Array
 
@@ -89,7 +90,7 @@ class SteppedEnvironments(SyncVectorEnv):
             else:
                 seen, reward, terminated, truncated, _ = self.envs[index].step(given[index])
             self._env_obs[index] = seen
-            self._rewards[index] = float(reward)
+            self._rewards[index] = _number(self.envs[index], reward)
             self._terminations[index], self._truncations[index] = terminated, truncated
 
         if self._judge is None:
@@ -128,6 +129,17 @@ class SteppedEnvironments(SyncVectorEnv):
     def _joined(self) -> Any:
         self._observations = concatenate(self.single_observation_space, self._env_obs, self._observations)
         return copy.deepcopy(self._observations)
+
+
+def _number(environment: gymnasium.Env[Any, Any], reward: SupportsFloat) -> float:
+    try:
+        return float(reward)
+    except (TypeError, ValueError) as error:
+        cls = type(environment.unwrapped)
+        said = (
+            f"step() of {cls.__module__}.{cls.__qualname__} returned the reward {reward!r:.60}; it must be one number"
+        )
+        raise InvalidInput(said, reason="ENVIRONMENT_STEP") from error
 
 
 class _Judge:

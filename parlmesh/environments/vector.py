@@ -74,7 +74,10 @@ class Environments:
 
     def reset(self, seed: int) -> Seen:
         """The first observations."""
-        given, _ = self._envs.reset(seed=seed)
+        try:
+            given, _ = self._envs.reset(seed=seed)
+        except ValueError as error:
+            raise _misfit(self._envs, error) from error
         self._ended = np.ones_like(self._ended)
         return self._seen(given)
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
 from .custom_networks import takes_images
@@ -18,8 +19,8 @@ class Features:
         self._spec = spec
         one_hot = spec.observation_states and spec.network != "tabular"
         self._one_hot = np.eye(spec.observation_states, dtype=np.float32) if one_hot else None
-        self._mean = weights["normaliser.mean"] if spec.normalised else None
-        self._scale = weights["normaliser.scale"] if spec.normalised else None
+        self._mean = _statistics(weights, "normaliser.mean", spec) if spec.normalised else None
+        self._scale = _statistics(weights, "normaliser.scale", spec) if spec.normalised else None
 
     def __call__(self, observation: Array) -> Array:
         """[B, ...] to float32 [B, size]; convolutions take [B, C, H, W], a table takes the states unchanged.
@@ -36,3 +37,9 @@ class Features:
         if self._mean is None or self._scale is None:
             return flat
         return np.clip((flat - self._mean) * self._scale, -LARGEST_FEATURE, LARGEST_FEATURE)
+
+
+def _statistics(weights: Mapping[str, Array], name: str, spec: PolicySpec) -> Array:
+    if name not in weights or weights[name].shape != (spec.observation_size,):
+        raise InvalidInput(f"policy has no tensor {name} of {spec.observation_size} numbers", tensor=name)
+    return weights[name]

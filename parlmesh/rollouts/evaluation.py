@@ -98,6 +98,7 @@ def _play(
         seen, state = envs.reset(seed), policy.initial_state(episodes)
         returns = np.zeros(episodes, dtype=np.float64)
         running = np.ones(episodes, dtype=np.bool_)
+        _check_finite("an observation", seen.observation, environment)
         for _ in range(_LONGEST_EVALUATION_STEPS):
             if cancelled():
                 raise Unavailable("the evaluation was cancelled", reason="CANCELLED")
@@ -107,7 +108,9 @@ def _play(
                 action, _, state = policy.greedy(seen.observation, seen.mask, state)
             seen, reward, terminated, truncated = envs.step(policy.to_environment(action))
             returns += np.where(running, reward, 0.0)
+            _check_finite("a reward", reward[running], environment)
             running &= ~(terminated | truncated)
+            _check_finite("an observation", seen.observation[running], environment)
             if not running.any():
                 if finished is not None:
                     finished += envs.finished()
@@ -116,3 +119,10 @@ def _play(
     finally:
         envs.close()
     raise InvalidInput(f"an episode of {environment.get('id')!r} did not end within {_LONGEST_EVALUATION_STEPS} steps")
+
+
+def _check_finite(what: str, values: Array, environment: Mapping[str, Any]) -> None:
+    """As in training, where such a trajectory is refused."""
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        name = environment.get("id")
+        raise InvalidInput(f"{what} of environment {name!r} has values that are not finite", reason="NOT_FINITE")

@@ -18,7 +18,7 @@ import parlmesh
 from parlmesh.blobs.spares import SPARES, private_files
 from parlmesh.client import PARLController, Placement, TaskRequest
 from parlmesh.client.sync import Controller
-from parlmesh.errors import FleetError
+from parlmesh.errors import FleetError, Unavailable
 from parlmesh.testing import Process, free_port, wait_until_async
 from parlmesh.testing.proxy import Proxy
 
@@ -144,19 +144,29 @@ async def test_a_result_outlives_its_actor_and_the_scheduler_and_one_that_is_gon
             assert outcome.error.reason == "BLOB_GONE"
 
 
-async def test_an_array_that_is_put_while_the_scheduler_is_away_is_kept_once_it_is_back(fleet: Fleet) -> None:
-    array = np.arange(_RESULT_BYTES, dtype=np.float64)
-    with fleet.scheduler() as scheduler:
-        async with PARLController(fleet.address) as controller, asyncio.timeout(120):
+async def test_an_array_is_put_although_the_scheduler_restarts_meanwhile(fleet: Fleet) -> None:
+    array = np.full(_RESULT_BYTES // 8, 2.0)
+    with fleet.scheduler() as scheduler, fleet.actor("one"):
+        async with PARLController(fleet.address) as controller:
+            before = await controller.put(array + 1.0)
             scheduler.kill()
             putting = asyncio.create_task(controller.put(array))
-            # It was written, and the first try to tell the scheduler is over.
-            await wait_until_async(lambda: putting.done() or fleet.files(), 60)
-            await asyncio.wait([putting], timeout=0.5)
-            assert not putting.done()
-            with fleet.scheduler(), fleet.actor("a"):
-                result = await controller.submit(grown, await putting)
-            np.testing.assert_array_equal(result, array + 1)
+            await wait_until_async(lambda: len(fleet.files()) == 2, 60.0)
+            with fleet.scheduler():
+                handle = await putting
+                assert await controller.submit(keeps, handle) == float(array.sum())
+                assert await controller.submit(keeps, before) == float(array.sum() + len(array))
+
+
+async def test_an_array_that_is_being_put_when_the_controller_is_closed_is_not_waited_for(fleet: Fleet) -> None:
+    with fleet.scheduler() as scheduler:
+        controller = await PARLController.connect(fleet.address)
+        scheduler.kill()
+        putting = asyncio.create_task(controller.put(np.ones(_RESULT_BYTES // 8)))
+        await wait_until_async(lambda: len(fleet.files()) == 1, 60.0)
+        await controller.close()
+        with pytest.raises(Unavailable):
+            await putting
 
 
 async def test_results_that_are_held_stay_what_they_are_while_files_are_written_again(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """`parlmesh evaluate`: runs whole episodes with a model from a file or a run's folder; needs no fleet."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +10,8 @@ import typer
 
 from parlmesh.cli.connection import AsJson
 from parlmesh.cli.screen.output_tables import print_table, say
+from parlmesh.errors import FailedPrecondition, FleetError
+from parlmesh.exception_text import place, sentence_at
 
 
 def evaluate(
@@ -44,7 +48,8 @@ def evaluate(
 
         check_dataset(dataset)
     policy = load_policy(model, version=version, environment=environment or None, plugins=plugin or ())
-    found = evaluate_policy(policy, episodes=episodes, seed=seed, sampled=sampled)
+    with _environments_errors():
+        found = evaluate_policy(policy, episodes=episodes, seed=seed, sampled=sampled)
     returns = [float(value) for value in found.returns]
     half = found.half_width if episodes > 1 else None
     if as_json:
@@ -55,8 +60,23 @@ def evaluate(
         row = [str(episodes), f"{found.mean:.2f}", spread, f"{min(returns):.2f}", f"{max(returns):.2f}"]
         print_table([">episodes", ">mean return", ">± 95 %", ">lowest", ">highest"], [row], nothing="no episodes")
     if video is not None:
-        frames = film(policy, video, seed=seed)
+        with _environments_errors():
+            frames = film(policy, video, seed=seed)
         say(f"{video}: {frames} frames", to_stderr=as_json)
     if dataset:
-        steps = record_episodes(policy, dataset, episodes=episodes, seed=seed, sampled=sampled)
+        with _environments_errors():
+            steps = record_episodes(policy, dataset, episodes=episodes, seed=seed, sampled=sampled)
         say(f"{dataset}: {episodes} episodes, {steps:,} steps", to_stderr=as_json)
+
+
+@contextmanager
+def _environments_errors() -> Iterator[None]:
+    """What the user's environment raises, sys.exit included, is said in one sentence with its place."""
+    try:
+        yield
+    except FleetError:
+        raise
+    except (Exception, SystemExit) as error:
+        if not place(error):
+            raise
+        raise FailedPrecondition(f"the environment failed: {sentence_at(error)}", reason="ENVIRONMENT") from error

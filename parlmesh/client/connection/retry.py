@@ -48,8 +48,8 @@ async def retried(
     while True:
         try:
             return await call(deadline - loop.time())
-        except (grpc.aio.AioRpcError, Unavailable) as failure:
-            error = failure if isinstance(failure, FleetError) else error_from_rpc(failure)
+        except grpc.aio.AioRpcError as rpc_error:
+            error = error_from_rpc(rpc_error)
         pause = pause_after(error, backoff)
         if not is_temporary(error):
             raise error
@@ -99,8 +99,18 @@ class SchedulerCalls:
 
     async def insist(self, work: Callable[[], Awaitable[T]]) -> T:
         """What takes several calls, with a deadline for all its tries; repeated only while the scheduler is away."""
+
+        async def once(_: float) -> T:
+            self.check()
+            try:
+                with self.ending():
+                    return await work()
+            except Unavailable as error:
+                # As `retried` expects it.
+                raise error.__cause__ if isinstance(error.__cause__, grpc.aio.AioRpcError) else error
+
         limit = self._config.call_seconds
-        return await retried(lambda _: work(), what="the scheduler", address=self.address, seconds=limit, rng=self._rng)
+        return await retried(once, what="the scheduler", address=self.address, seconds=limit, rng=self._rng)
 
     async def cancel(self, task_ids: Sequence[str]) -> None:
         """Best effort: a task that cannot be cancelled ends by itself."""

@@ -21,13 +21,25 @@ TABLE = [
     ("reset", "RuntimeError: the door is locked", 'raise RuntimeError("the door is locked")'),
     ("nan", "column reward has values that are not finite", ""),
     ("wrong shape", "an observation has the shape (3,), the observation space says (2,)", ""),
+    ("wrong shape at first", "an observation has the shape (3,), the observation space says (2,)", ""),
+    ("reward", "Faulty returned the reward array([1.]); it must be one number", ""),
+    ("exits", "tried to exit: SystemExit: 3", "raise SystemExit(3)"),
     ("hangs", "rollout_timeout_seconds", ""),
     ("slow", "rollout_timeout_seconds", ""),
 ]
 # Every fault is tried in one process; these also on a fleet, the others there in the long tests.
-SHORT = {"at once-fleet", "hangs-fleet"} | {
-    f"{fault}-serial" for fault in ("constructor", "after 60 steps", "reset", "nan", "wrong shape", "hangs", "slow")
-}
+SERIAL = (
+    "constructor",
+    "after 60 steps",
+    "reset",
+    "nan",
+    "wrong shape",
+    "wrong shape at first",
+    "exits",
+    "hangs",
+    "slow",
+)
+SHORT = {"at once-fleet", "hangs-fleet"} | {f"{fault}-serial" for fault in SERIAL}
 CASES = [
     pytest.param(
         *row,

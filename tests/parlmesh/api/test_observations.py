@@ -79,3 +79,30 @@ def test_a_single_number_is_an_observation():
     reader = Reader(PolicySpec((), TWO), {})
     assert (reader.read(np.float32(0.5))[0].tolist(), reader.read(0.5)[1]) == ([0.5], True)
     assert (reader.read([0.5, 0.25])[0].tolist(), reader.read([0.5])[1]) == ([0.5, 0.25], False)
+
+
+@pytest.mark.parametrize(
+    ("environment", "sentence"),
+    [
+        ({"stacked": "x"}, "environment.stacked is 'x'; it must be a whole number that divides"),
+        ({"stacked": -1}, "environment.stacked is -1"),
+        ({"stacked": 3}, "environment.stacked is 3"),
+        ({"stacked": 1.5}, "environment.stacked is 1.5"),
+        ({"stacked": [1]}, r"environment.stacked is \[1\]"),
+        ({"observed": "ab"}, "environment.observed is 'ab'; it must be a list of 2 positions, from 0"),
+        ({"observed": [0]}, r"environment.observed is \[0\]"),
+        ({"observed": [-1, 0]}, r"environment.observed is \[-1, 0\]"),
+        ({"observed": 5}, "environment.observed is 5"),
+        ({"kwargs": 5}, "environment.kwargs is 5; it must be a mapping"),
+        ({"wrappers": "x"}, "environment.wrappers is 'x'; it must be a mapping"),
+    ],
+)
+def test_an_impossible_environment_in_a_file_is_refused_by_name(environment, sentence):
+    with pytest.raises(InvalidInput, match=sentence):
+        Reader(PolicySpec((2,), TWO), {"id": "CartPole-v1", **environment})
+
+
+def test_a_position_that_the_environment_does_not_have_is_refused():
+    reader = Reader(PolicySpec((2,), TWO), {"id": "CartPole-v1", "observed": [0, 7]})
+    with pytest.raises(InvalidInput, match=r"environment.observed is \[0, 7\]; it must be positions from 0 to 3"):
+        reader.read(np.zeros(4))

@@ -1,5 +1,6 @@
 """A policy in a program: saved, loaded and used."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,16 @@ def test_a_file_that_is_no_policy_or_cannot_be_written_is_named(tmp_path: Path) 
         load_policy(tmp_path / "d.py")
     with pytest.raises(FailedPrecondition, match=r"nodir/one\.safetensors cannot be written: No such file"):
         policy(4).save(tmp_path / "nodir/one.safetensors")
+
+
+def test_a_policy_that_is_not_finite_or_lacks_its_statistics_is_refused_by_the_name_of_the_tensor() -> None:
+    spec = PolicySpec((3,), ActionSpec("discrete", (2,)), hidden=(8,))
+    weights = DenseActorCritic(spec, np.random.default_rng(0)).named_weights()
+    name = min(weights)
+    with pytest.raises(InvalidInput, match=f"policy tensor {name} has values that are not finite"):
+        TrainedPolicy(pack_policy(spec, {**weights, name: np.full_like(weights[name], np.nan)}))
+    with pytest.raises(InvalidInput, match=r"policy has no tensor normaliser\.mean of 3 numbers"):
+        TrainedPolicy(pack_policy(replace(spec, normalised=True), weights))
 
 
 def test_a_policy_says_what_it_is() -> None:

@@ -3,8 +3,7 @@ import gc
 import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import CancelledError, Future, wait
-from contextlib import suppress
+from concurrent.futures import CancelledError, Future
 from typing import Any
 from weakref import ref
 
@@ -295,6 +294,24 @@ def test_a_controller_may_be_closed_twice(server: tuple[FakeTasks, str]) -> None
     Controller(address).close()
 
 
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), ValueError("bad")])
+def test_what_a_callback_raises_is_logged_and_ends_nothing(
+    server: tuple[FakeTasks, str], error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    def exits(future: Future[Any]) -> None:
+        raise error
+
+    with Controller(server[1]) as controller:
+        called = threading.Event()
+        future = controller._thread.start(asyncio.sleep(0.01, 3))
+        future.add_done_callback(exits)
+        future.add_done_callback(lambda future: called.set())
+        assert called.wait(10)
+        assert future.result() == 3
+        assert controller.submit_task("noop")
+    assert "exception calling callback" in caplog.text
+
+
 def test_several_threads_may_close_it_and_all_return_once_it_is_closed(server: tuple[FakeTasks, str]) -> None:
     controller = Controller.connect(server[1])
     inner, begun, goes_on = controller._controller, threading.Event(), threading.Event()
@@ -344,27 +361,21 @@ def test_calls_that_the_end_of_the_thread_interrupts_say_that_the_controller_was
         own.result(10)
 
 
-def test_what_is_started_while_the_thread_is_told_to_end_ends_with_it() -> None:
-    for _ in range(50):
-        thread = LoopThread("ends")
-        futures: list[Future[None]] = []
-        ready = threading.Event()
+def test_what_is_started_while_the_thread_is_told_to_end_ends_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    thread = LoopThread("ends")
+    closer = threading.Thread(target=thread.close)
+    hand_over = asyncio.run_coroutine_threadsafe
 
-        def start(thread: LoopThread = thread, futures: list[Any] = futures, ready: threading.Event = ready) -> None:
-            with suppress(Unavailable):
-                while True:
-                    futures.append(thread.start(asyncio.sleep(1000)))
-                    ready.set()
+    def late(coroutine: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> Any:
+        closer.start()
+        closer.join(0.5)  # without a lock, the thread has ended by now
+        return hand_over(coroutine, loop)
 
-        starters = [threading.Thread(target=start) for _ in range(3)]
-        for starter in starters:
-            starter.start()
-        assert ready.wait(10)
-        thread.close()
-        for starter in starters:
-            starter.join(10)
-        done, waiting = wait(futures, timeout=10)
-        assert (len(done), len(waiting)) == (len(futures), 0)
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", late)
+    future = thread.start(asyncio.sleep(1000))
+    closer.join(10)
+    with pytest.raises(Unavailable, match="the controller was closed"):
+        future.result(10)
 
 
 def test_an_interrupted_wait_cancels_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ class Faulty(gymnasium.Env[np.ndarray, np.int64]):
         super().reset(seed=seed)
         if self.fault == "reset":
             raise RuntimeError("the door is locked")
-        return np.zeros(2, np.float32), {}
+        return np.zeros(3 if self.fault == "wrong shape at first" else 2, np.float32), {}
 
     def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         self.steps += 1
@@ -31,6 +31,10 @@ class Faulty(gymnasium.Env[np.ndarray, np.int64]):
             time.sleep(3600)
         if self.fault == "slow":
             time.sleep(10)
+        if self.fault == "exits":
+            raise SystemExit(3)
+        if self.fault == "reward":
+            return np.zeros(2, np.float32), np.ones(1), False, False, {}  # type: ignore[return-value]
         seen = np.zeros(3 if self.fault == "wrong shape" else 2, np.float32)
         return seen, float("nan") if self.fault == "nan" else 1.0, self.steps % 20 == 0, False, {}
 
