@@ -88,6 +88,7 @@ class SimulatedActor:
             # It gave no credit for them when it connected.
             self._world.send_up(self, {"credits": len(fallen)})
         self._start_more()
+        self._leave_when_done()
 
     def on_assign(self, leases: Sequence[LeaseName]) -> None:
         for lease in leases:
@@ -99,6 +100,7 @@ class SimulatedActor:
             if self._drop(lease.lease_id):
                 self._world.send_up(self, {"credits": 1})
         self._start_more()
+        self._leave_when_done()
 
     def on_acknowledge(self, lease_ids: list[int]) -> None:
         for lease_id in lease_ids:
@@ -109,6 +111,7 @@ class SimulatedActor:
             for lease_id in list(self.held):
                 self._drop(lease_id)
                 self._world.send_up(self, {"credits": 1})
+            self._leave_when_done()
         elif command is ActorCommand.DRAIN:
             self.draining = True
             self._leave_when_done()
