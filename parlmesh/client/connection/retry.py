@@ -106,8 +106,9 @@ class SchedulerCalls:
                 with self.ending():
                     return await work()
             except Unavailable as error:
-                # As `retried` expects it.
-                raise error.__cause__ if isinstance(error.__cause__, grpc.aio.AioRpcError) else error
+                if isinstance(error.__cause__, grpc.aio.AioRpcError):
+                    raise error.__cause__ from None  # as `retried` expects it
+                raise
 
         limit = self._config.call_seconds
         return await retried(once, what="the scheduler", address=self.address, seconds=limit, rng=self._rng)
