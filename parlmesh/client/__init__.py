@@ -3,9 +3,9 @@
 from .config import ClientConfig
 from .controller import PARLController
 from .fleet_info import ActorInfo, ActorState, ClientCounts, PARLMetrics, PARLStats
-from .learner.experience_upload import Step
 from .learner.federated_round import GlobalModel, PARLFederatedOrchestrator
 from .learner.learner_calls import PolicyUpdate
+from .learner.own_steps import Step
 from .outcomes import Outcome, OutcomeState
 from .task_request import Placement, Priority, TaskRequest
 

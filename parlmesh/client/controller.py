@@ -28,8 +28,9 @@ from .connection.pending_outcomes import UnclaimedOutcomes
 from .feed import lent
 from .fleet_info import PARLStats, stats_from_proto
 from .function_calls import Call, TaskFuture, call_of, requests_of, values_of
-from .learner.experience_upload import ExperienceUploads, Step, UploadedExperience, check_steps
+from .learner.experience_upload import ExperienceUploads, UploadedExperience
 from .learner.learner_calls import PolicyUpdate, pause_run, resume_run, wait_for_policy
+from .learner.own_steps import Step, check_steps
 from .local_fleet import LocalFleet, check_not_importing
 from .map_and_gather import IN_FLIGHT, Run, enumerated, listed
 from .operator_calls import FleetOperations

@@ -28,8 +28,8 @@ from .controller import DEFAULTS, NO_SECURITY, P, PARLController, R
 from .feed import fed
 from .fleet_info import ActorInfo, PARLStats
 from .function_calls import call_of, requests_of
-from .learner.experience_upload import Step, check_steps
 from .learner.learner_calls import PolicyUpdate
+from .learner.own_steps import Step, check_steps
 from .loop_thread import LoopFuture, LoopThread
 from .map_and_gather import IN_FLIGHT, enumerated, listed
 from .outcomes import Outcome

@@ -11,7 +11,8 @@ import pytest
 from learner.build import build_run, build_runs, build_services
 from learner.config import ExperienceConfig, LearnerConfig, TrainingConfig
 from learner.runs.progress import RunState
-from parlmesh.client.learner.experience_upload import ExperienceUploads, Step, _shapes_in
+from parlmesh.client.learner.experience_upload import ExperienceUploads
+from parlmesh.client.learner.own_steps import Step, shapes_in
 from parlmesh.errors import FailedPrecondition, InvalidInput, Unavailable
 from parlmesh.policies import load_policy
 from parlmesh.policies.policy_file import pack_policy
@@ -141,11 +142,11 @@ async def test_steps_that_do_not_fit_are_refused_with_the_learners_reason(learne
 @pytest.mark.parametrize("choice", ["squashed", "noisy"])
 def test_an_action_in_the_environments_bounds_where_the_policy_has_its_own_is_refused(choice):
     spec = PolicySpec((2,), ActionSpec("continuous", low=(-2.0,), high=(2.0,)), choice=choice)
-    shapes, step = _shapes_in(pack_policy(spec, {})), Step(np.zeros(2), [1.0], 0.0, np.zeros(2), False)
+    shapes, step = shapes_in(pack_policy(spec, {})), Step(np.zeros(2), [1.0], 0.0, np.zeros(2), False)
     shapes.check(0, step)
     with pytest.raises(InvalidInput, match=r"step 3: action is \[1.5\]; it must be -1 to 1"):
         shapes.check(3, step._replace(action=[1.5]))
-    unbounded = _shapes_in(pack_policy(PolicySpec((2,), spec.action), {}))
+    unbounded = shapes_in(pack_policy(PolicySpec((2,), spec.action), {}))
     unbounded.check(3, step._replace(action=[1.5]))
     assert (shapes.off_policy, unbounded.off_policy) == (True, False)
 
