@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
     ids=["fleet", "serial"],
 )
 def test_a_profile_names_the_phases_of_learner_and_actor(mode, more):
-    command = [sys.executable, "-m", "parlmesh.cli", "bench", "train", "--profile", "--steps", "20000", *mode]
+    command = [sys.executable, "-m", "parlmesh.cli", "bench", "train", "--profile", "--steps", "200000", *mode]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stderr
     assert "trained steps/s" in done.stdout

@@ -10,6 +10,7 @@ import grpc.aio
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
+from parlmesh.limits import TASK_IDS
 from parlmesh.rpc import open_channel
 from parlmesh.testing import Process, free_port, wait_until_async
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
@@ -115,12 +116,14 @@ class Fleet:
         """Every accepted task has exactly one outcome, and it is a success."""
         async with open_channel(f"127.0.0.1:{self.port}") as channel:
             stub: Any = SchedulerServiceStub(channel)
-            request = pb.WatchTasksRequest(task_ids=sorted(self.accepted))
+            accepted, most = sorted(self.accepted), int(TASK_IDS.most)
             seen: list[str] = []
-            async for response in stub.WatchTasks(request, timeout=SECONDS):
-                for outcome in response.outcomes:
-                    assert outcome.state == task_pb2.TASK_STATE_SUCCEEDED
-                    seen.append(outcome.task_id)
+            for first in range(0, len(accepted), most):
+                request = pb.WatchTasksRequest(task_ids=accepted[first : first + most])
+                async for response in stub.WatchTasks(request, timeout=SECONDS):
+                    for outcome in response.outcomes:
+                        assert outcome.state == task_pb2.TASK_STATE_SUCCEEDED
+                        seen.append(outcome.task_id)
             assert len(seen) == len(set(seen)) == len(self.accepted)
 
 
